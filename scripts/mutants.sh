@@ -50,20 +50,20 @@ failed=()
 for part in $parts; do
     build=(--lib) only=()
     case $part in
-    base) crate=base files=(stats.rs 'stats/*.rs') only=(stats) ;;
+    base) crate=base files=(stats.rs 'stats/**/*.rs') only=(stats) ;;
     actuate)
-        crate=actuate files=(actuator.rs 'actuator/*.rs' adopt.rs recover.rs undo.rs)
+        crate=actuate files=(actuator.rs 'actuator/**/*.rs' adopt.rs recover.rs undo.rs)
         build+=(--test=undo --test=lend --test=set --test=crashes)
         # Those that try a crash at every operation take a minute: of a few hundred at random little is left over.
         only=(--skip=a_child_of_ --skip=a_child_that_could --skip=an_exec_ --skip=an_orphan_ --skip=an_affinity_
             --skip=what_an_untuned --skip=everything_is_as_found --skip=killed_anywhere)
         ;;
-    trial) crate=policy files=(trial.rs 'trial/*.rs') only=(trial::) ;;
+    trial) crate=policy files=(trial.rs 'trial/**/*.rs') only=(trial::) ;;
     guard)
-        crate=policy files=(guard.rs 'guard/*.rs' window.rs protect.rs requests.rs follow.rs)
+        crate=policy files=(guard.rs 'guard/**/*.rs' window.rs protect.rs requests.rs follow.rs)
         only=(guard:: window:: protect:: requests:: follow::)
         ;;
-    monitor) crate=policy files=('monitor/*.rs') only=(monitor::) ;;
+    monitor) crate=policy files=('monitor/**/*.rs') only=(monitor::) ;;
     place) crate=agent files=(governor/beside.rs governor/place.rs) only=(governor::) ;;
     wait) crate=observe files=(open_wait.rs) only=(open_wait::) ;;
     *) die "no part is called $part: base, actuate, trial, guard, monitor, place, wait" ;;

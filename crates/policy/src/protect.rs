@@ -92,6 +92,7 @@ impl LatencyTarget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::requests::Requests;
 
     fn words(bound_ms: Option<u64>, before_ms: f64, after_ms: f64) -> String {
         let wait_p99_ns = bound_ms.map(|ms| ms * 1_000_000);
@@ -113,5 +114,55 @@ mod tests {
         // Without a bound it is the baseline's own percentile.
         let grown = words(None, 1.0, 9.0);
         assert!(grown.contains(", beyond 1.") || grown.contains(", beyond 0."), "{grown}");
+    }
+
+    /// Waits of which so many of a thousand are long, before and after, and requests of which so many are slow of so many a window.
+    fn doubt(target: Option<f64>, long: [u64; 2], windows: usize, all: f64, slow: [f64; 2]) -> Option<Doubt> {
+        let (mut tail, mut requests) = (Tail::new(None), RequestTail::default());
+        for (at, candidate) in [(0, false), (1, true)] {
+            let mut waits = Histogram::default();
+            waits.add_many(1_000_000, 1000 - long[at]);
+            waits.add_many(50_000_000, long[at]);
+            tail.add(waits, candidate);
+            (0..windows).for_each(|_| requests.add(Some(Requests { all, slow: slow[at] }), candidate));
+        }
+        let requests_target = target.map(|slow_share| RequestTarget { slow_share, bound_s: 0.05 });
+        let target = LatencyTarget { name: "web".to_owned(), wait_p99_ns: None, requests: requests_target };
+        target.doubt(&tail, &requests, &GuardLimits::default())
+    }
+
+    #[test]
+    fn requests_decide_where_they_tell_and_waits_where_they_do_not() {
+        let (bad, good) = ([10, 500], [10, 10]);
+        let proved = |doubt: Option<Doubt>| doubt.map(|doubt| doubt.proved);
+        assert_eq!(proved(doubt(None, bad, 40, 100.0, [0.0, 0.0])), Some(true), "nothing is promised");
+        assert_eq!(proved(doubt(Some(0.01), bad, 40, 100.0, [0.0, 0.0])), None, "no request is slow");
+        let slow = doubt(Some(0.02), good, 40, 100.0, [1.0, 40.0]).unwrap();
+        // Twice as many may be slow as of waits may be long: half as much of it.
+        assert_eq!((slow.before, slow.after, slow.proved, slow.harm), (0.005, 0.2, true, Harm::Tail));
+        assert_eq!(
+            slow.to_string(),
+            "web, which is protected, answers 40.00 instead of 1.00 % of its requests after more than 50 ms"
+        );
+        // Too few requests: waits decide, but long ones prove nothing while requests are about to tell.
+        let few = doubt(Some(0.01), bad, 1, 100.0, [0.0, 0.0]).unwrap();
+        assert!(!few.proved && few.detail.is_some_and(|detail| detail.contains(" waits ")));
+        assert_eq!(proved(doubt(Some(0.01), bad, 0, 0.0, [0.0, 0.0])), Some(true), "there are none");
+        // Harm that few requests show is harm.
+        let few = doubt(Some(0.01), good, 1, 100.0, [0.0, 60.0]).unwrap();
+        assert!(
+            few.proved
+                && few.detail.is_some_and(|detail| detail.contains(" answers 60.00 instead of 0.00 %"))
+        );
+    }
+
+    #[test]
+    fn the_percentile_is_that_of_all_windows() {
+        let mut long = Histogram::default();
+        long.add_many(50_000_000, 50);
+        let mut short = Histogram::default();
+        short.add_many(1_000_000, 950);
+        assert!(p99_ns(&[long, short]).is_some_and(|ns| (40_000_000..60_000_000).contains(&ns)));
+        assert_eq!(p99_ns(&[]), None);
     }
 }

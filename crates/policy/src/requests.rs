@@ -195,5 +195,49 @@ mod tests {
     fn bounds_are_written_as_people_do() {
         let words = |bound_s| RequestTarget { slow_share: 0.01, bound_s }.bound_words();
         assert_eq!([words(0.05), words(0.0025), words(1.5)], ["50 ms", "2.5 ms", "1.5 s"]);
+        assert_eq!(words(1.0), "1 s");
+    }
+
+    #[test]
+    fn what_is_told_of_windows() {
+        let mut tail = windows(5, 0.01, 0.01);
+        tail.candidate.pop();
+        assert!(tail.may_tell() && !tail.tells(TARGET), "too few under the candidate");
+        tail.add(Some(Requests { all: 100.0, slow: 1.0 }), true);
+        tail.baseline.pop();
+        assert!(tail.may_tell() && !tail.tells(TARGET), "too few under the baseline");
+        tail.add(None, false);
+        (0..2).for_each(|_| tail.add(None, false));
+        assert!(!tail.may_tell(), "three of seven were not counted");
+        let none = RequestTail::default();
+        assert_eq!((none.may_tell(), none.shares()), (false, (None, None)));
+        let one = |all: f64, slow: f64| Some(Requests { all, slow });
+        let mut few = RequestTail::default();
+        for (all, slow, candidate) in [
+            (1.0, 0.0, false),
+            (2.0, 0.0, false),
+            (4.0, 1.0, false),
+            (8.0, 0.0, true),
+            (16.0, 4.0, true),
+            (32.0, 8.0, true),
+        ] {
+            few.add(one(all, slow), candidate);
+        }
+        few.keep_last(9, 2);
+        assert_eq!(few.shares(), (Some(1.0 / 7.0), Some(0.25)));
+        few.keep_last(1, 1);
+        assert_eq!(few.shares(), (Some(0.25), Some(0.25)));
+        assert_eq!(few.into_candidate(), [Requests { all: 32.0, slow: 8.0 }]);
+    }
+
+    #[test]
+    fn a_baseline_that_just_keeps_the_promise_is_no_excuse() {
+        let doubt = |before: f64| {
+            let mut tail = RequestTail::default();
+            tail.add(Some(Requests { all: 10_000.0, slow: before }), false);
+            tail.add(Some(Requests { all: 10_000.0, slow: 110.0 }), true);
+            doubt(&tail)
+        };
+        assert_eq!((doubt(100.0), doubt(101.0)), (Some(false), None));
     }
 }

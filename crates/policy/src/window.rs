@@ -122,8 +122,8 @@ impl Summary {
             }
             summary.tasks.insert(task.id, rates);
         }
-        let known = summary.wait_per_ran().is_some();
-        summary.fulfilment = (known && wanted > 0.0).then(|| summary.got_pct / wanted);
+        // Where waits are known something was got, so that something was wanted.
+        summary.fulfilment = summary.wait_per_ran().map(|_| summary.got_pct / wanted);
         Some(summary)
     }
 
@@ -178,6 +178,21 @@ mod tests {
         // What others do says nothing of the scope.
         assert_eq!(of(vec![unknown(1), task(100, 0.5, 0.5)]), (None, None));
         assert_eq!(of(vec![task(1, 0.5, 0.0)]), (Some(0.0), Some(1.0)));
+        // Nor do the waits of one who got nothing.
+        assert_eq!(of(vec![unknown(1), task(2, 0.0, 0.5)]), (None, None));
+        assert_eq!(of(vec![task(2, 0.0, 0.5)]), (None, None));
+        let tasks = [(task(1, 0.5, 0.0).id, rates(50.0, 0.0))].into();
+        assert_eq!(Summary { tasks, ..Summary::default() }.wait_per_ran(), None, "no sum, no ratio");
+    }
+
+    fn rates(got_pct: f64, waited_pct: f64) -> Rates {
+        Rates { got_pct, waited_pct: Some(waited_pct), waits: None, in_scope: true, owner: None }
+    }
+
+    #[test]
+    fn who_is_runnable_all_the_time_but_for_the_clocks_never_sleeps() {
+        assert!(rates(30.0, 68.0).never_sleeps() && !rates(30.0, 67.9).never_sleeps());
+        assert!(!Rates { waited_pct: None, ..rates(100.0, 0.0) }.never_sleeps(), "unknown is not zero");
     }
 
     #[test]

@@ -207,6 +207,19 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_is_about_right_stays_whoever_rounded_it() {
+        let mut beside = beside(0.2);
+        beside.allow(Some(0.9));
+        let right = beside.due(None).unwrap().pct().unwrap();
+        assert!((60.0..65.0).contains(&right), "{right}");
+        for (off, is_due) in [(1.0, false), (0.97, false), (1.03, false), (0.94, true), (1.06, true)] {
+            let quota_usec = Limit::Value((off * right * 1000.0) as u64);
+            let in_force = CpuQuota { quota_usec, ..CpuQuota::UNLIMITED };
+            assert_eq!(beside.due(Some(&in_force)).is_some(), is_due, "{off} of {right}");
+        }
+    }
+
+    #[test]
     fn without_a_total_no_limit_is_set_and_one_in_force_goes() {
         let mut beside = beside(0.2);
         assert_eq!(beside.due(None), None);
@@ -217,8 +230,16 @@ mod tests {
     fn use_that_is_not_known_is_not_zero() {
         let mut beside = beside(0.2);
         beside.allow(Some(0.5));
+        beside.used.truncate(10);
+        assert!(beside.need().is_some_and(|need| (need - 0.25).abs() < 1e-9), "{:?}", beside.need());
+        assert!(
+            beside
+                .words()
+                .ends_with("all of / may use 50.0 % of one CPU, 25.0 % of it is left to services and others")
+        );
         beside.used.truncate(9);
         assert_eq!((beside.need(), beside.due(None)), (None, None));
+        assert!(beside.words().ends_with("50.0 % of one CPU, ? of it is left to services and others"));
     }
 
     #[test]
@@ -234,6 +255,18 @@ mod tests {
     }
 
     #[test]
+    fn so_many_looks_are_remembered() {
+        let mut beside = Beside::new(Counted::default(), "/region".into());
+        beside.observe(vec![7, 9]);
+        assert_eq!((beside.path(), beside.services()), ("/region", vec![7, 9]));
+        beside.observe(Vec::new());
+        (0..LOOKS).for_each(|_| beside.look(&Counted::default()));
+        assert_eq!(beside.used.len(), LOOKS - 1, "the first look has none before it");
+        (0..2).for_each(|_| beside.look(&Counted::default()));
+        assert_eq!(beside.used.len(), LOOKS);
+    }
+
+    #[test]
     fn where_a_cgroup_is_not_counted_the_threads_of_services_are() {
         let mut beside = Beside::new(Counted::default(), "/region".into());
         beside.observe(vec![std::process::id()]);
@@ -246,6 +279,7 @@ mod tests {
             }
             beside.look(&Counted::default());
         }
-        assert!(beside.used.back().is_some_and(|window| window.used_us > 5_000), "{:?}", beside.used);
+        let used = beside.used.back().map(|window| window.used_us);
+        assert!(used.is_some_and(|used| (5_000..500_000).contains(&used)), "{:?}", beside.used);
     }
 }

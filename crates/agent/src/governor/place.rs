@@ -139,6 +139,32 @@ mod tests {
     }
 
     #[test]
+    fn processes_and_cpu_time_are_read_where_they_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        fs::create_dir(dir.path().join("inner")).unwrap();
+        file("cgroup.procs", "7\n9\n");
+        file("inner/cgroup.procs", "9\n11\n");
+        file("cpu.stat", "usage_usec 5\n");
+        file("cpuacct.usage", "6000\n");
+        let mount =
+            |v2| Hierarchy { mount_point: dir.path().to_str().unwrap().to_owned(), root: "/".to_owned(), v2 };
+        let of = |v2: bool, cpuacct: Option<Hierarchy>| {
+            let layout = evenkeel_linux::mountinfo::Layout::Hybrid;
+            let (cpu, cpuset, memory, unified) = (None, None, None, None);
+            Counted::of("/", &mount(v2), &Hierarchies { layout, cpu, cpuset, cpuacct, memory, unified })
+        };
+        let v2 = of(true, None);
+        assert_eq!(v2.processes(), BTreeSet::from([7, 9, 11]));
+        assert_eq!(v2.cpu_ns(), Some(5000));
+        assert_eq!(of(false, Some(mount(false))).cpu_ns(), Some(6000));
+        // A hybrid host may count CPU time elsewhere, too.
+        assert_eq!(of(true, Some(mount(false))).cpu_ns(), Some(5000));
+        file("cpuacct.usage", "none\n");
+        assert_eq!(of(false, Some(mount(false))).cpu_ns(), None);
+    }
+
+    #[test]
     fn what_others_share_is_not_and_it_is_said_why() {
         let tasks = [(7, "make", 2), (8, "cc", 1), (9, "sshd", 3), (10, "init", 0)];
         for (scope, why) in [

@@ -115,7 +115,7 @@ impl Question {
             let evidence = |ratio: f64| {
                 let part = |ratio: f64| ratio * n1 / (n0 + ratio * n1).max(1e-9);
                 let (new, old) = (part(ratio), part(most));
-                if n0 == 0.0 || n1 == 0.0 {
+                if n1 == 0.0 {
                     return 0.0;
                 }
                 x1 * (new / old).ln() + x0 * ((1.0 - new) / (1.0 - old)).ln()
@@ -164,4 +164,29 @@ fn dispersion(settings: &[&Counts]) -> f64 {
         }
     }
     if freedom == 0 { 1.0 } else { (squares / freedom as f64).max(1.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_differ_as_counts_do_or_by_so_much_more() {
+        let of = |settings: &[&[(f64, f64)]]| {
+            let counts: Vec<Counts> = settings.iter().map(|windows| windows.to_vec()).collect();
+            dispersion(&counts.iter().collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[]), 1.0);
+        assert_eq!(of(&[&[(5.0, 100.0)]]), 1.0, "of one window nothing is known");
+        // 5 are expected in each; off by 4, their squares are 16 / 5 each.
+        let two = [(1.0, 100.0), (9.0, 100.0)];
+        assert!((of(&[&two]) - 6.4).abs() < 1e-12);
+        assert_eq!(of(&[&[(4.0, 100.0), (6.0, 100.0)]]), 1.0, "never less than counts");
+        // What has no long waits, a single window, and one without waits say nothing.
+        let none = [(0.0, 100.0); 3];
+        assert!((of(&[&two, &none, &[(5.0, 100.0)]]) - 6.4).abs() < 1e-12);
+        assert!((of(&[&[two[0], (0.0, 0.0), two[1]]]) - 6.4).abs() < 1e-12);
+        // 6.4 and 0.4 of two degrees of freedom.
+        assert!((of(&[&two, &[(4.0, 100.0), (6.0, 100.0)]]) - 3.4).abs() < 1e-12);
+    }
 }

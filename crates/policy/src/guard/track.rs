@@ -274,4 +274,46 @@ mod tests {
         (0..8).for_each(|_| wait.pair(used(20.0, 4.0), used(20.0, 9.0)));
         assert!(wait.open_wait(20.0, 1.0).unwrap().proved);
     }
+
+    #[test]
+    fn whose_estimate_is_just_the_limit_keeps_it() {
+        let mut track = Track::new(0.1, GuardLimits::default()).by_estimate();
+        // 18 of 20, and 1.5 times 0.25.
+        track.pair(used(20.0, 5.0), used(18.0, 6.75));
+        assert_eq!((track.open_cpu(20.0, 1.0), track.open_wait(20.0, 1.0)), (None, None));
+        let mut track = Track::new(0.1, GuardLimits::default()).by_estimate();
+        track.pair(used(20.0, 5.0), used(18.0f64.next_down(), 6.75f64.next_up()));
+        assert!(track.open_cpu(20.0, 1.0).is_some() && track.open_wait(20.0, 1.0).is_some());
+    }
+
+    #[test]
+    fn who_is_missing_in_two_pairs_in_a_row_ended() {
+        let mut track = Track::new(0.1, GuardLimits::default());
+        let doubts =
+            |track: &Track| (track.open_cpu(20.0, 1.0).is_some(), track.open_wait(20.0, 1.0).is_some());
+        track.pair(used(20.0, 5.0), used(20.0, 5.0));
+        track.missed();
+        assert_eq!(doubts(&track), (true, true));
+        track.pair(used(20.0, 5.0), used(20.0, 5.0));
+        track.missed();
+        assert_eq!(doubts(&track), (true, true), "there again in between");
+        track.missed();
+        assert_eq!(doubts(&track), (false, false));
+    }
+
+    #[test]
+    fn evidence_that_there_once_was_stays() {
+        let mut track = Track::new(0.1, GuardLimits::default());
+        (0..8).for_each(|_| track.pair(used(20.0, 4.0), used(20.0, 4.0)));
+        assert_eq!(track.open_cpu(20.0, 1.0), None);
+        (0..2).for_each(|_| track.pair(used(20.0, 4.0), used(10.0, 14.0)));
+        assert_eq!(track.open_cpu(20.0, 1.0), None, "as a bet that was won is");
+        // Who waits is judged by the CPU got of the time in which he was runnable, too: half as much of it is lost here.
+        let mut track = Track::new(0.1, GuardLimits::default());
+        (0..12).for_each(|_| track.pair(used(20.0, 0.0), used(20.0, 20.0)));
+        assert!(track.open_cpu(20.0, 1.0).is_none(), "{track:?}");
+        let mut less = Track::new(0.1, GuardLimits::default());
+        (0..6).for_each(|_| less.pair(used(20.0, 0.0), used(20.0, 20.0)));
+        assert!(less.open_cpu(20.0, 1.0).is_some(), "half of the evidence is against");
+    }
 }

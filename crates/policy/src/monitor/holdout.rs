@@ -332,4 +332,72 @@ mod tests {
         assert_eq!((step.arm, step.measure, holdout.in_block()), (Arm::Change, false, false));
         assert!(step.until_s > now && (holdout.baseline_s - 0.1).abs() < 1e-9);
     }
+
+    #[test]
+    fn a_block_lies_somewhere_in_its_period() {
+        let mut holdout = Holdout::new(HoldoutRules::default(), 0.0, 9);
+        holdout.eagerness = Eagerness::Usual;
+        let (mut places, mut lengths) = (Vec::new(), Vec::new());
+        for period in 0..2000 {
+            let begins = 1e3 * f64::from(period);
+            holdout.period_end_s = begins + 10.0;
+            holdout.plan(begins);
+            let (window, cost) = (holdout.window_s, holdout.window_s + 0.3);
+            let length = cost / 0.05;
+            assert!((holdout.period_end_s - begins - 10.0 - length).abs() < 1e-6);
+            places.push((holdout.until_s - begins - 10.0) / (length - 5.0 * window - 0.6));
+            lengths.push(window);
+        }
+        for (seen, low, high) in [(places, 0.0, 1.0), (lengths, 2.4, 3.6)] {
+            let least = seen.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = seen.iter().copied().fold(0.0, f64::max);
+            let near = 0.01 * (high - low);
+            assert!(least >= low - 1e-6 && least < low + near, "{least} to {most}");
+            assert!(most <= high + 1e-6 && most > high - near, "{least} to {most}");
+        }
+    }
+
+    #[test]
+    fn time_is_saved_up_to_the_average_and_spent_under_the_baseline() {
+        let mut holdout = Holdout::new(HoldoutRules::default(), 100.0, 9);
+        assert_eq!(holdout.credit_s, 360.0);
+        holdout.credit_s = 0.0;
+        holdout.account(140.0);
+        assert_eq!(holdout.credit_s, 2.0);
+        holdout.account(130.0);
+        assert_eq!(holdout.credit_s, 2.0, "a clock that goes back saves nothing");
+        holdout.account(1e6);
+        assert_eq!(holdout.credit_s, 360.0);
+        (holdout.phase, holdout.began_s, holdout.credited_s) = (Some(3), 1000.0, 1000.0);
+        assert!((holdout.share(1000.5) - 0.5 / 900.5).abs() < 1e-12);
+        holdout.account(1002.0);
+        assert_eq!((holdout.credit_s, holdout.baseline_s), (358.0, 2.0));
+        holdout.phase = None;
+        assert_eq!((holdout.share(1100.0), holdout.share(100.0)), (0.002, 0.0));
+    }
+
+    #[test]
+    fn a_question_is_looked_at_at_once_where_a_block_can_be_afforded() {
+        let asked = |phase: Option<usize>, before: Eagerness, to: Eagerness, off: f64| {
+            let mut holdout = Holdout::new(HoldoutRules::default(), 0.0, 9);
+            (holdout.phase, holdout.eagerness, holdout.period_end_s) = (phase, before, 1e6);
+            holdout.credit_s = holdout.window_s + 0.3 + off;
+            holdout.be(to, 50.0);
+            holdout.period_end_s < 1e6
+        };
+        let (usual, close) = (Eagerness::Usual, Eagerness::Close);
+        assert!(asked(None, usual, close, 0.0) && !asked(None, usual, close, -1e-9));
+        assert!(!asked(Some(1), usual, close, 0.0) && !asked(None, close, close, 0.0));
+        assert!(!asked(None, usual, usual, 9.0) && !asked(None, close, usual, 9.0));
+    }
+
+    #[test]
+    fn shares_that_are_none_or_too_large() {
+        let of = |share: f64| Holdout::new(HoldoutRules { share, ..HoldoutRules::default() }, 0.0, 1).rules;
+        assert_eq!(
+            [of(f64::NAN).share, of(f64::INFINITY).share, of(-1.0).share, of(0.9).share],
+            [0.0, 0.0, 0.0, 0.5]
+        );
+        assert_eq!((of(0.02).close_share, of(0.3).close_share, of(0.002).narrow_share), (0.08, 0.3, 0.002));
+    }
 }

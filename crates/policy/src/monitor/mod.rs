@@ -71,6 +71,8 @@ const LOOK: u64 = 8;
 /// After this time victims are looked for with new eyes, at a budget that falls with the square of the number of times:
 /// what hurts since an hour ago is not outweighed by a day in which it did not.
 const ERA_S: f64 = 7200.0;
+/// Pairs are not believed that gains vary by less than this part of what they are taken to vary by before anything is known.
+const STEADIEST: f64 = 10.0;
 /// Sum of the inverse squares.
 const SQUARES: f64 = 1.644_934_066_848_226_4;
 
@@ -357,7 +359,9 @@ impl Monitor {
     }
 }
 
-/// Spread of the gains of pairs, for windows of another length; `None` of fewer than three pairs.
+/// Spread of the gains of pairs, for windows of another length; `None` of fewer than three pairs. It is not below the least that is
+/// believed: a block counts by the inverse of what it may vary, and pairs that happened to be alike would make the first block count for
+/// all that come.
 fn spread(pairs: &[(Seen, Seen)], unit: Unit, window_s: f64) -> Option<f64> {
     let gain = |(change, baseline): &(Seen, Seen)| {
         unit.gain(change.score - baseline.score, f64::midpoint(change.cpu_pct, baseline.cpu_pct))
@@ -370,5 +374,8 @@ fn spread(pairs: &[(Seen, Seen)], unit: Unit, window_s: f64) -> Option<f64> {
     // A block holds one window under the baseline against four.
     let shorter = (seconds / window_s).clamp(0.05, 1.0);
     let sd = evenkeel_base::stats::sd(&differences)?;
-    (sd > 0.0).then(|| sd * (0.625 * shorter).sqrt())
+    Some((sd * (0.625 * shorter).sqrt()).max(unit.unknown_sd() / STEADIEST))
 }
+
+#[cfg(test)]
+mod tests;

@@ -215,4 +215,45 @@ mod tests {
         assert!(sequence.ln_evidence_below(upper + 0.2) > 20f64.ln());
         assert_eq!(sequence.ln_evidence_below(-5.0), 0.0);
     }
+
+    #[test]
+    fn a_value_counts_by_what_was_known_before_it() {
+        let near = |found: f64, expected: f64| {
+            assert!((found - expected).abs() < 1e-12, "{found} and not {expected}")
+        };
+        let mut sequence = Sequence::new(2.0);
+        near(sequence.sd(), 2.0);
+        sequence.add(1.0);
+        near(sequence.sd(), 2.0);
+        sequence.add(5.0);
+        // What was told counts as four values; 1 and 5 are off by 2 each.
+        near(sequence.sd(), (24.0f64 / 5.0).sqrt());
+        near(sequence.mean().unwrap(), 3.0);
+        // Deviations from 0 in units of 2: 3 in sum, 6.5 in squares.
+        let z = 1.5 / 2.625f64.sqrt();
+        let evidence = |z: f64| 0.5 * z * z - 0.5 * 2.625f64.ln() + (2.0 * normal_cdf(z)).ln();
+        near(sequence.ln_evidence(0.0, false), evidence(z));
+        near(sequence.ln_evidence(0.0, true), evidence(-z));
+        near(sequence.ln_evidence(6.0, true), evidence(z));
+        assert_eq!(sequence.ln_evidence_below(3.0), 0.0, "not even the estimate is below");
+        sequence.add(9.0);
+        let w = 1.0 / (24.0f64 / 5.0).sqrt();
+        near(sequence.mean().unwrap(), (3.0 + 9.0 * w) / (1.0 + w));
+        near(sequence.sd(), ((16.0 + 32.0) / 6.0f64).sqrt());
+        for unknown in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
+            assert_eq!(Sequence::new(unknown), Sequence::new(1.0));
+        }
+    }
+
+    #[test]
+    fn both_ends_of_an_interval_are_where_the_evidence_is_enough() {
+        let mut rng = Pcg32::seed_from_u64(3);
+        let mut sequence = Sequence::new(0.3);
+        (0..50).for_each(|_| sequence.add(-7.0 + normal(&mut rng)));
+        let Estimate { value, low, high } = sequence.estimate(0.1).unwrap();
+        assert!(low < value && value < high, "{low} {value} {high}");
+        for (end, below) in [(low, false), (high, true)] {
+            assert!((sequence.ln_evidence(end, below) - 20f64.ln()).abs() < 1e-6, "{end}");
+        }
+    }
 }

@@ -206,7 +206,7 @@ impl Confirmation {
             self.deal(rng);
             return;
         }
-        if Some(turn) != self.third || turn == self.candidate {
+        if Some(turn) != self.third {
             if self.baseline.is_none() && self.tried.is_none() {
                 let after = before.map(|before| before == self.candidate);
                 self.carry.first.extend(after.map(|after| (after, turn == self.candidate, value.score)));
@@ -339,12 +339,13 @@ impl Confirmation {
             return None;
         }
         let windows = [self.in_pairs.as_slice(), held].concat();
-        let sd = self.spread(&windows)?;
+        let stays = staying(&windows)?;
+        let sd = self.spread(windows.len(), stays.residuals);
         let at_once = stats::mean(&self.score_differences)?;
         let over = |baseline: &[f64], errors: f64| {
-            let stays = staying(&windows, stats::mean(baseline)?)?;
+            let gain = stays.score - stats::mean(baseline)?;
             let error = sd * (stays.variance + 1.0 / baseline.len() as f64).sqrt();
-            Some((stays.gain, stays.gain > errors * error && stays.gain > MOSTLY_THERE * at_once))
+            Some((gain, gain > errors * error && gain > MOSTLY_THERE * at_once))
         };
         let (gain, since_before) = over(&self.lead, SINCE_BEFORE)?;
         let (_, at_all) = over(&[self.lead.as_slice(), &self.scores[0]].concat(), STILL_THERE)?;
@@ -365,15 +366,15 @@ impl Confirmation {
     }
 
     /// Standard deviation of a window's score under the same settings, larger where windows resemble the ones before: many in a row then
-    /// tell less.
-    fn spread(&self, tried: &[Aged]) -> Option<f64> {
+    /// tell less. `tried` windows under the candidate are off by so much, as a sum of squares.
+    fn spread(&self, tried: usize, residuals: f64) -> f64 {
         let squares = |scores: &[f64]| stats::variance(scores) * scores.len() as f64;
-        let off = squares(&self.lead) + squares(&self.scores[0]) + staying(tried, 0.0)?.residuals;
+        let off = squares(&self.lead) + squares(&self.scores[0]) + residuals;
         // Two means, and what stays and what fades, are taken from the same windows.
-        let freedom = (self.lead.len() + self.scores[0].len() + tried.len()) as f64 - 4.0;
+        let freedom = (self.lead.len() + self.scores[0].len() + tried) as f64 - 4.0;
         let held: Vec<f64> = self.hold.iter().flatten().map(|window| window.score).collect();
         let alike = self.alike(&held);
-        Some((off / freedom.max(1.0) * (1.0 + alike) / (1.0 - alike)).sqrt())
+        (off / freedom.max(1.0) * (1.0 + alike) / (1.0 - alike)).sqrt()
     }
 
     /// How much windows resemble the ones before, as a correlation. Pairs show it, for they differ less than windows do, and so do

@@ -169,20 +169,27 @@ fn of_windows_that_stand_alone_it_is_not_known_how_much_they_differ() {
 
 #[test]
 fn what_few_waits_show_of_a_service_is_a_doubt_only_where_more_are_long() {
-    let doubts = |services: bool, before: u64, after: u64| {
+    let doubts_of = |services: bool, all: u64, before: u64, after: u64| {
         let pace = if services { PACE.for_services() } else { PACE };
         let target = LatencyTarget { wait_p99_ns: None, ..service() };
         let mut trial = Trial::new(1, TrialRules::default(), pace).protecting(vec![target], 0);
         for (entry, long) in trial.entries.iter_mut().zip([before, after]) {
             let mut waits = Histogram::default();
-            waits.add_many(1_000_000, 100 - long);
+            waits.add_many(1_000_000, all - long);
             waits.add_many(50_000_000, long);
             entry.protected = vec![vec![waits]];
         }
         assert!(trial.breaches(1, 0).iter().all(|doubt| !doubt.proved));
         (trial.breaches(1, 0).len(), trial.broken(1).is_some())
     };
+    let doubts = |services: bool, before: u64, after: u64| doubts_of(services, 100, before, after);
     assert_eq!((doubts(false, 3, 2), doubts(true, 3, 2)), ((1, false), (0, false)));
+    assert_eq!((doubts(false, 3, 3), doubts(true, 3, 3)), ((1, false), (0, false)), "not more");
+    assert_eq!(
+        (doubts_of(false, 200, 1, 5), doubts_of(false, 200, 1, 6)),
+        ((1, false), (1, true)),
+        "1 in 40"
+    );
     assert_eq!((doubts(false, 3, 6), doubts(true, 3, 6)), ((1, true), (1, true)));
     assert_eq!(doubts(false, 1, 2), (1, false), "within what is allowed");
 }
@@ -210,6 +217,45 @@ fn a_window_asked_for_before_is_not_begun_without_the_time_for_it() {
     let turn = trial.next(1e3).unwrap();
     // The present state cannot be taken out: it is asked for again.
     trial.withdraw(0, "it could not be set".to_owned());
-    assert_eq!(trial.next(1e3), Some(turn));
+    assert_eq!(trial.next(turn.window_s), Some(turn));
+    assert_eq!(trial.next(turn.window_s.next_down()), None);
     assert_eq!(trial.next(0.0), None);
+}
+
+#[test]
+fn what_a_decision_gains_is_a_share_of_the_cpu_got_in_its_pairs() {
+    let mut trial = Trial::new(1, TrialRules::default(), PACE);
+    assert_eq!(trial.decide().gain(), 0.0);
+    let mut noise = 0.5;
+    while let Some(turn) = trial.next(1e3) {
+        noise = -noise;
+        trial.record(summary([100.0, 110.0][turn.candidate] + noise, 0.0), Vec::new());
+    }
+    let decision = trial.decide();
+    assert!(decision.winner == 1 && decision.pairs.len() > 3, "{decision:?}");
+    assert!((decision.gain() - 10.0 / 105.0).abs() < 0.015, "{}", decision.gain());
+}
+
+#[test]
+fn the_age_of_settings_is_the_time_since_they_took_hold() {
+    let mut trial = Trial::new(1, TrialRules::default(), PACE);
+    let mut noise = 1.0;
+    let mut held = Vec::new();
+    while let Some(turn) = trial.next(1e3) {
+        noise = -noise;
+        let part = trial.part();
+        trial.record(
+            Summary { seconds: turn.window_s, ..summary([100.0, 110.0][turn.candidate] + noise, 0.0) },
+            Vec::new(),
+        );
+        if part == Part::Hold {
+            held.push((turn.settle_s, turn.window_s, trial.in_force.1));
+        }
+    }
+    let (_, window_s, age_s) = held[0];
+    assert!(held.len() >= 6 && age_s >= window_s + PACE.settle_s && age_s < 5.0, "{held:?}");
+    for two in held.windows(2) {
+        assert_eq!(two[1].0, 0.0, "it is in force");
+        assert!((two[1].2 - two[0].2 - two[1].1).abs() < 1e-9, "{two:?}");
+    }
 }

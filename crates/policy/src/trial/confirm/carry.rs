@@ -42,3 +42,46 @@ impl CarryOver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of first windows with these scores after the baseline and after the candidate, all under one of them.
+    fn reviewed(under: bool, after: [&[f64]; 2], stretch: f64) -> (f64, usize) {
+        let mut carry = CarryOver { before: None, first: Vec::new(), stretch };
+        for (candidate, scores) in [false, true].into_iter().zip(after) {
+            carry.first.extend(scores.iter().map(|score| (candidate, under, *score)));
+        }
+        carry.review();
+        (carry.stretch, carry.first.len())
+    }
+
+    #[test]
+    fn what_shows_beyond_the_error_doubles_the_time() {
+        for under in [false, true] {
+            // Standard errors are 1 over the root of 3 each, together 0.82; 2.5 of them are 2.04.
+            let after = |off: f64| reviewed(under, [&[-1.0, 0.0, 1.0], &[off - 1.0, off, off + 1.0]], 1.0);
+            assert_eq!([after(2.0), after(-2.0)], [(1.0, 6); 2]);
+            assert_eq!([after(2.1), after(-2.1)], [(2.0, 0); 2], "what was seen is of shorter ones");
+        }
+        let four: [&[f64]; 2] = [&[-1.0, 0.0, 1.0, 0.0], &[4.0, 5.0, 6.0, 5.0]];
+        assert_eq!(reviewed(true, four, 2.0), (4.0, 0));
+        assert_eq!(reviewed(true, four, 4.0), (4.0, 8), "no longer than that");
+        assert_eq!(reviewed(true, [&[-1.0, 1.0], &[4.0, 5.0, 6.0]], 1.0), (1.0, 5), "two are too few");
+        assert_eq!(reviewed(true, [&[1.0; 3], &[5.0; 3]], 1.0), (1.0, 6), "nothing is known of the error");
+    }
+
+    #[test]
+    fn what_the_settings_themselves_do_is_no_trace_of_those_before() {
+        let mut carry = CarryOver { before: None, first: Vec::new(), stretch: 1.0 };
+        // The candidate brings 50. After it scores are 3 higher under both.
+        for (after, under, score) in
+            [(false, false, -1.5), (false, true, 48.5), (true, false, 1.5), (true, true, 51.5)]
+        {
+            carry.first.extend([-0.5, 0.5].map(|noise| (after, under, score + noise)));
+        }
+        carry.review();
+        assert_eq!(carry.stretch, 2.0);
+    }
+}

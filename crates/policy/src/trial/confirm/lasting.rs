@@ -1,7 +1,7 @@
 //! What of a gain stays, and what may be fading.
 //!
 //! What settings before have left fades, at the slowest with a half-life of [`HALF_LIFE_S`]. So a window's score under the candidate is
-//! taken for the baseline's, plus what stays, plus something that is there at once and halves every so often. Least squares over all
+//! taken for what stays, plus something that is there at once and halves every so often. Least squares over all
 //! windows, young and old, tell the two apart long before the second is gone.
 
 /// Half-life of what fades at the slowest, seconds.
@@ -29,25 +29,26 @@ impl Aged {
 /// What stays.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Staying {
-    pub gain: f64,
-    /// Of the gain, in variances of a window, the baseline's own apart.
+    /// The score once nothing fades any more.
+    pub score: f64,
+    /// Of this score, in variances of a window.
     pub variance: f64,
     /// Sum of squares of what the windows are off.
     pub residuals: f64,
 }
 
-/// What stays of the windows' scores above the baseline's, by least squares. Nothing fades upwards.
-pub(super) fn staying(windows: &[Aged], baseline: f64) -> Option<Staying> {
+/// What stays of the windows' scores, by least squares; `None` without windows of different ages. Nothing fades upwards.
+pub(super) fn staying(windows: &[Aged]) -> Option<Staying> {
     let n = windows.len() as f64;
     let mean = |of: &dyn Fn(&Aged) -> f64| windows.iter().map(of).sum::<f64>() / n;
-    let (faded, gain) = (mean(&Aged::fading), mean(&|window| window.score - baseline));
+    let (faded, score) = (mean(&Aged::fading), mean(&|window| window.score));
     let squares =
         Some(n * mean(&|window| (window.fading() - faded).powi(2))).filter(|squares| *squares > 0.0)?;
-    let slope = n * mean(&|window| (window.fading() - faded) * (window.score - baseline)) / squares;
+    let slope = n * mean(&|window| (window.fading() - faded) * window.score) / squares;
     let slope = slope.max(0.0);
-    let fitted = |window: &Aged| baseline + gain + slope * (window.fading() - faded);
+    let fitted = |window: &Aged| score + slope * (window.fading() - faded);
     let residuals = n * mean(&|window| (window.score - fitted(window)).powi(2));
-    Some(Staying { gain: gain - slope * faded, variance: 1.0 / n + faded * faded / squares, residuals })
+    Some(Staying { score: score - slope * faded, variance: 1.0 / n + faded * faded / squares, residuals })
 }
 
 #[cfg(test)]
@@ -74,21 +75,21 @@ mod tests {
     fn what_stays_is_told_from_what_fades_before_it_is_gone() {
         let scores: Vec<f64> =
             windows(&[0.0; 6]).iter().map(|window| 105.0 + 3.0 * window.fading()).collect();
-        let stays = staying(&windows(&scores), 100.0).unwrap();
-        assert!((stays.gain - 5.0).abs() < 1e-9 && stays.residuals < 1e-9, "{stays:?}");
+        let stays = staying(&windows(&scores)).unwrap();
+        assert!((stays.score - 105.0).abs() < 1e-9 && stays.residuals < 1e-9, "{stays:?}");
         let fades: Vec<f64> = windows(&[0.0; 6]).iter().map(|window| 100.0 + 8.0 * window.fading()).collect();
-        assert!(staying(&windows(&fades), 100.0).unwrap().gain.abs() < 1e-9);
+        assert!((staying(&windows(&fades)).unwrap().score - 100.0).abs() < 1e-9);
     }
 
     #[test]
     fn the_variance_is_that_of_the_weights_of_the_windows() {
         let scores: Vec<f64> = windows(&[0.0; 7]).iter().map(|window| 5.0 + 3.0 * window.fading()).collect();
-        let gain = |scores: &[f64]| staying(&windows(scores), 0.0).unwrap();
-        let before = gain(&scores);
+        let stays = |scores: &[f64]| staying(&windows(scores)).unwrap();
+        let before = stays(&scores);
         let weight = |at: usize| {
             let mut moved = scores.clone();
             moved[at] += 0.01;
-            (gain(&moved).gain - before.gain) / 0.01
+            (stays(&moved).score - before.score) / 0.01
         };
         let squares: f64 = (0..7).map(|at| weight(at).powi(2)).sum();
         assert!((squares - before.variance).abs() < 1e-6, "{squares} and {before:?}");
@@ -97,15 +98,15 @@ mod tests {
 
     #[test]
     fn nothing_fades_upwards() {
-        let stays = staying(&windows(&[1.0, 2.0, 3.0, 4.0, 5.0]), 0.0).unwrap();
-        assert!((stays.gain - 3.0).abs() < 1e-12, "the mean, and no more: {stays:?}");
+        let stays = staying(&windows(&[1.0, 2.0, 3.0, 4.0, 5.0])).unwrap();
+        assert!((stays.score - 3.0).abs() < 1e-12, "the mean, and no more: {stays:?}");
         // Of the mean they are off by 2, 1, 0, 1, 2.
         assert!((stays.residuals - 10.0).abs() < 1e-12, "{stays:?}");
     }
 
     #[test]
     fn without_windows_of_different_ages_nothing_is_known() {
-        assert_eq!(staying(&[], 0.0), None);
-        assert_eq!(staying(&[Aged { age_s: 1.0, seconds: 1.0, score: 5.0 }; 3], 0.0), None);
+        assert_eq!(staying(&[]), None);
+        assert_eq!(staying(&[Aged { age_s: 1.0, seconds: 1.0, score: 5.0 }; 3]), None);
     }
 }

@@ -111,3 +111,33 @@ fn so_many_windows_or_as_many_as_the_time_holds() {
     let windows = |window_s, least| Pace::new(window_s, 0.1).windows(least, 24.0);
     assert_eq!((windows(1.0, 30), windows(0.5, 30), windows(1.0, 4), windows(0.9, 4)), (30, 48, 24, 27));
 }
+
+#[test]
+fn without_noise_ties_are_no_differences() {
+    let outcome = |means: &[f64]| {
+        let mut trial = trial(means.len());
+        trial.entries[0].windows = vec![summary(100.0, 0.0); 8];
+        for (entry, mean) in trial.entries[1..].iter_mut().zip(means) {
+            entry.windows = vec![summary(*mean, 0.0); 2];
+        }
+        confirmed(&trial.screened(2))
+    };
+    assert_eq!(outcome(&[110.0, 110.0]), [(1, 4.0), (2, 1.0)]);
+    assert_eq!(outcome(&[100.0, 110.0]), [(2, 5.0)]);
+    assert_eq!(outcome(&[100.0, 100.0]), [(1, 4.0), (2, 1.0)], "as good as the present state is not worse");
+}
+
+#[test]
+fn a_fifth_in_the_logarithm_of_delays_is_alike() {
+    let first = |delays: f64| {
+        let mut trial = trial(2);
+        trial.objective = super::super::Objective::new(0.1, true);
+        let entries = trial.entries.iter_mut().zip([(1.0, 200.0), (0.0, 150.0), (delays, 190.0)]);
+        for (entry, (delays, got)) in entries {
+            entry.windows = vec![Summary { services: Some(delays), ..summary(got, 0.0) }; 2];
+        }
+        trial.lead = 2;
+        confirmed(&trial.screened(2))[0].0
+    };
+    assert_eq!((first(0.2), first(0.2f64.next_up())), (2, 1));
+}
