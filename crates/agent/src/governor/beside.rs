@@ -187,6 +187,11 @@ mod tests {
         let small = super::quota(0.005);
         assert_eq!(small.quota_usec, Limit::Value(1000));
         assert!((0.45..=0.5).contains(&small.pct().unwrap()), "{small:?}");
+        // A power stays what it is.
+        for power in [-1, -5, -9] {
+            let share = STEP.powi(power);
+            assert!((super::quota(share).pct().unwrap() - 100.0 * share).abs() < 0.001, "{power}");
+        }
     }
 
     #[test]

@@ -130,6 +130,7 @@ fn where_the_settings_before_show_in_windows_these_become_longer() {
 #[test]
 fn who_is_withdrawn_is_not_asked_for_again() {
     let mut trial = Trial::new(2, TrialRules::default(), PACE);
+    assert!(trial.promising());
     let turn = loop {
         let turn = trial.next(1e3).unwrap();
         if turn.candidate != 0 {

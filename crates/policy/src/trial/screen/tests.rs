@@ -141,3 +141,26 @@ fn a_fifth_in_the_logarithm_of_delays_is_alike() {
     };
     assert_eq!((first(0.2), first(0.2f64.next_up())), (2, 1));
 }
+
+#[test]
+fn who_makes_the_protected_wait_comes_last_whoever_else_may_hurt() {
+    let target = crate::protect::LatencyTarget { wait_p99_ns: Some(1_000_000), ..Default::default() };
+    let mut trial = trial(3).protecting(vec![target], 0);
+    for (entry, (got, ns)) in trial.entries[..].iter_mut().zip([
+        (100.0, 100_000),
+        (130.0, 50_000_000),
+        (110.0, 100_000),
+        (120.0, 100_000),
+    ]) {
+        let mut waits = evenkeel_base::Histogram::default();
+        waits.add_many(ns, 1000);
+        entry.protected = vec![vec![waits]];
+        entry.windows.push(summary(got, 0.0));
+    }
+    let order = |trial: &Trial| trial.ranked().iter().map(|(c, _)| *c).collect::<Vec<_>>();
+    assert_eq!(order(&trial), [3, 2, 1]);
+    trial.suspect(3);
+    assert_eq!(order(&trial), [2, 3, 1]);
+    trial.suspect(2);
+    assert_eq!(order(&trial), [3, 2, 1]);
+}
