@@ -156,9 +156,9 @@ fn dispersion(settings: &[&Counts]) -> f64 {
     let (mut squares, mut freedom) = (0.0, 0usize);
     for counts in settings {
         let (x, n) = sum(counts);
-        let share = if n > 0.0 { x / n } else { 0.0 };
         let busy = counts.iter().filter(|count| count.1 > 0.0);
-        if share > 0.0 {
+        if x > 0.0 {
+            let share = x / n;
             freedom += busy.clone().count() - 1;
             squares += busy.map(|(x, n)| (x - share * n).powi(2) / (share * n)).sum::<f64>();
         }

@@ -208,6 +208,22 @@ fn who_seems_to_be_hurt_by_a_few_windows() {
     let guard = Guard::new(GuardLimits::default(), &small, &[]);
     assert!(guard.tracks.keys().eq([&Subject::Rest]), "{guard:?}");
     assert!(!guard.seems_to_hurt(&small, &[small_outside(50.0)]));
+    // Their waits are those of a second, not of a second of work.
+    let mut guard = guard;
+    guard.pair(&small[0], &small[0]);
+    let waits = guard.doubts().into_iter().find(|doubt| doubt.harm == Harm::Wait);
+    assert!(waits.is_some_and(|doubt| (doubt.before - 0.015).abs() < 1e-9));
+}
+
+#[test]
+fn a_sum_waits_as_often_as_those_in_it() {
+    let mut one = window(&[(1, 20.0, 4.0), (2, 20.0, 4.0), (100, 20.0, 4.0)]);
+    for (id, rates) in &mut one.tasks {
+        rates.waits = Some(if id.tid == 1 { 500 } else { 1 });
+    }
+    let guard = Guard::new(GuardLimits::default(), &[one], &[]);
+    assert!(guard.single.contains(&id(1)) && guard.rare.contains(&id(2)), "{guard:?}");
+    assert!(guard.pools.is_empty() && guard.tracks.contains_key(&Subject::Pool(None)), "{guard:?}");
 }
 
 /// Three small containers outside that wait so long.
@@ -441,6 +457,26 @@ mod tails {
         assert_eq!(doubt(&counted(true, &before, &[(10_000, 100)])), None, "one in a hundred");
         let open = doubt(&counted(true, &before, &[(10_000, 101)])).unwrap();
         assert_eq!((open.before, open.after, open.proved), (0.0, 0.0101, false));
+    }
+
+    #[test]
+    fn evidence_is_that_of_counts() {
+        let proved = |tail: Tail| doubt(&tail).map(|open| open.proved);
+        // Against a baseline of ten in a thousand evidence for is 20.9 and 14.5 with six and seven, against is 379 and 460.
+        let relative = |long| proved(counted(false, &[(1000, 10)], &[(1000, long)]));
+        assert_eq!([6, 7, 74, 75].map(relative), [None, Some(false), Some(false), Some(true)]);
+        // Against a stated share it is 19.9 and 20.2 where none is long.
+        let absolute = |all| proved(counted(true, &[(300, 0)], &[(all, 0)]));
+        assert_eq!([190, 191].map(absolute), [Some(false), None]);
+        // Where none of the baseline's is longer than what is told apart from none, the usual share is the standard.
+        let mut tail = Tail::new(None);
+        for (long, candidate) in [(0, false), (10, true)] {
+            let mut waits = Histogram::default();
+            waits.add_many(10_000, 1000 - long);
+            waits.add_many(1_000_000, long);
+            tail.add(waits, candidate);
+        }
+        assert_eq!(proved(tail), None);
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Monitor {
         let sd = spread(&decided.pairs, unit, rules.holdout.window_s).unwrap_or(unit.unknown_sd());
         let got = decided.pairs.iter().map(|(_, baseline)| baseline.cpu_pct).sum::<f64>()
             / decided.pairs.len().max(1) as f64;
-        let points = if got > 0.0 && unit == Unit::CpuGot { sd * got } else { 1.0 };
+        let points = if unit == Unit::CpuGot { sd * got } else { 1.0 };
         Self {
             rules,
             holdout,

@@ -4,9 +4,12 @@ fn seen(score: f64, cpu_pct: f64) -> Seen {
     Seen { seconds: 3.0, score, cpu_pct, ..Seen::default() }
 }
 
-/// Of a change kept at 0 s for this gain.
+/// When the change was kept, seconds.
+const SINCE_S: f64 = 500.0;
+
+/// Of a change kept for this gain.
 fn monitor(gain: f64) -> Monitor {
-    Monitor::new(MonitorRules::default(), Decided { gain, ..Decided::default() }, 0.0, 1)
+    Monitor::new(MonitorRules::default(), Decided { gain, ..Decided::default() }, SINCE_S, 1)
 }
 
 /// The next block, whose windows are these; at the seventh hour.
@@ -29,6 +32,9 @@ fn watched(gains: &[f64]) -> (u64, Option<Leave>) {
         let gain = gains[at % gains.len()];
         block(&mut monitor, |arm| seen(if arm == Arm::Change { 100.0 + 100.0 * gain } else { 100.0 }, 100.0))
     });
+    if let Some(Leave::NoGain(upper)) = leave {
+        assert_eq!(upper, monitor.gain().upper(0.025), "of the two-sided interval");
+    }
     (monitor.blocks(), leave)
 }
 
@@ -64,7 +70,7 @@ fn a_block_holds_windows_of_the_change_against_one_of_the_baseline() {
         effect.by_hour.iter().map(|hour| (hour.hour, hour.blocks, hour.cpu_pct.value)).collect();
     assert_eq!(hours, [(7, 1, 20.0)]);
     let share = effect.holdout_share.unwrap().value;
-    assert!(share > 0.002 && share < 0.005, "three to four of a thousand seconds: {share}");
+    assert!(share > 0.005 && share < 0.008, "three to four of 500 seconds: {share}");
     // Without CPU there is nothing to compare with; waits that were not counted in one window are unknown.
     let before = monitor.clone();
     monitor.compare(
@@ -201,8 +207,21 @@ fn a_closer_look_ends_with_enough_that_is_good_or_with_proof() {
     assert!(ends(9.0, &[0.051; 8]) && !ends(9.0, &[0.051; 7]) && !ends(9.0, &[0.049; 8]));
     let proof = [0.029, 0.031].repeat(20);
     assert!(ends(0.001, &proof) && !ends(9.0, &proof[..6]));
+    // Proof is the lower end of the two-sided interval.
+    let mut monitor = self::monitor(0.09);
+    let mut look = Sequence::new(0.01);
+    let (mut almost, mut blocks) = (0, 0);
+    while look.lower(0.025) <= 0.01 {
+        monitor.look = Some(look.clone());
+        assert_eq!(monitor.eagerness(LATER_S), Eagerness::Close, "{look:?}");
+        almost += u32::from(look.lower(0.05) > 0.01);
+        blocks += 1;
+        look.add(if blocks % 2 == 0 { 0.01 } else { 0.03 });
+    }
+    monitor.look = Some(look);
+    assert!(monitor.eagerness(LATER_S) != Eagerness::Close && almost > 0, "{blocks}");
     // A closer look is a sequence of its own.
-    let mut monitor = monitor(0.09);
+    let mut monitor = self::monitor(0.09);
     monitor.look = Some(Sequence::new(1.0));
     monitor.compare(&[seen(105.0, 100.0)], &seen(100.0, 100.0), 7);
     assert_eq!(monitor.look.map(|look| look.values()), Some(1));
@@ -211,8 +230,8 @@ fn a_closer_look_ends_with_enough_that_is_good_or_with_proof() {
 #[test]
 fn how_eagerly_is_looked() {
     let mut young = monitor(0.09);
-    assert_eq!(young.eagerness(119.9), Eagerness::Close, "is anybody hurt?");
-    assert_eq!(young.eagerness(120.0), Eagerness::Usual);
+    assert_eq!(young.eagerness(SINCE_S + 119.9), Eagerness::Close, "is anybody hurt?");
+    assert_eq!(young.eagerness(SINCE_S + 120.0), Eagerness::Usual);
     let known = |gains: [f64; 2], blocks: usize| {
         let mut monitor = monitor(0.09);
         monitor.gain = Sequence::new(0.001);
@@ -223,6 +242,17 @@ fn how_eagerly_is_looked() {
     assert_eq!(known([-0.079, -0.081], 60), Eagerness::Narrow);
     assert_eq!(known([0.079, 0.081], 2), Eagerness::Usual);
     assert_eq!(known([-0.02, 0.03], 60), Eagerness::Usual, "wider than half of the effect");
+    // It is as soon as the interval is narrower than half of the effect.
+    let mut monitor = self::monitor(0.09);
+    let mut seen = [0, 0];
+    for at in 0..60 {
+        monitor.gain.add(if at % 2 == 0 { 0.06 } else { 0.1 });
+        let known = monitor.gain.estimate(0.05).unwrap();
+        let narrow = 2.0 * (known.high - known.low) < known.value;
+        assert_eq!(monitor.eagerness(LATER_S) == Eagerness::Narrow, narrow, "{known:?}");
+        seen[usize::from(narrow)] += u32::from(known.high < 0.5);
+    }
+    assert!(seen[0] > 5 && seen[1] > 5, "{seen:?}");
 }
 
 #[test]
@@ -242,19 +272,19 @@ fn victims_are_looked_for_with_new_eyes_every_two_hours_for_less() {
     // The inverse squares sum up to pi squared over 6.
     let first = 20.0 * std::f64::consts::PI.powi(2) / 6.0;
     hurt(&mut one);
-    assert!((asked(one.judge(10.0)) - first).abs() < 1e-9);
+    assert!((asked(one.judge(SINCE_S + 10.0)) - first).abs() < 1e-9);
     let mut two = monitor(0.08);
-    assert_eq!((two.judge(7200.0), two.era), (None, 1));
+    assert_eq!((two.judge(SINCE_S + 7200.0), two.era), (None, 1));
     two.watch.add(Comparison { change: &[seen(0.0, 0.0)], baseline: &seen(0.0, 0.0) });
-    assert_eq!((two.judge(7201.0), two.era), (None, 2));
+    assert_eq!((two.judge(SINCE_S + 7201.0), two.era), (None, 2));
     assert_eq!(two.watch, Watch::new(VictimLimits::default()), "what was seen is forgotten");
     hurt(&mut two);
-    assert!((asked(two.judge(7202.0)) - 4.0 * first).abs() < 1e-9);
+    assert!((asked(two.judge(SINCE_S + 7202.0)) - 4.0 * first).abs() < 1e-9);
     assert_eq!((two.era, monitor(0.08).judge(1e9)), (2, None));
     let mut three = two.clone();
     three.watch.clear();
-    assert_eq!((three.judge(14_400.0), three.era), (None, 2));
-    assert_eq!((three.judge(14_400.1), three.era), (None, 3));
+    assert_eq!((three.judge(SINCE_S + 14_400.0), three.era), (None, 2));
+    assert_eq!((three.judge(SINCE_S + 14_400.1), three.era), (None, 3));
 }
 
 #[test]

@@ -22,15 +22,15 @@ pub(super) struct CarryOver {
 impl CarryOver {
     /// Gives settings more time if the ones before show in windows.
     pub fn review(&mut self) {
-        let residuals = |after_candidate: bool| -> Vec<f64> {
-            let mean = |under: bool| {
-                stats::mean(&self.first.iter().filter(|w| w.1 == under).map(|w| w.2).collect::<Vec<_>>())
-            };
-            let means = [mean(false).unwrap_or_default(), mean(true).unwrap_or_default()];
-            let of = self.first.iter().filter(|w| w.0 == after_candidate);
-            of.map(|w| w.2 - means[usize::from(w.1)]).collect()
+        let mean = |under: bool| {
+            stats::mean(&self.first.iter().filter(|w| w.1 == under).map(|w| w.2).collect::<Vec<_>>())
         };
-        let (same, other) = (residuals(false), residuals(true));
+        let means = [mean(false).unwrap_or_default(), mean(true).unwrap_or_default()];
+        let (mut same, mut other) = (Vec::new(), Vec::new());
+        for (after_candidate, under_candidate, score) in &self.first {
+            let residuals = if *after_candidate { &mut other } else { &mut same };
+            residuals.push(score - means[usize::from(*under_candidate)]);
+        }
         if same.len().min(other.len()) < CARRY_PAIRS || self.stretch >= MOST_STRETCH {
             return;
         }
