@@ -123,8 +123,8 @@ fn what_protects_a_service_is_held_out_only_where_that_was_asked_for() {
 #[test]
 fn how_much_gains_vary_is_learnt_from_the_pairs_of_the_decision() {
     let pairs = |scores: &[f64], seconds: f64| -> Vec<(Seen, Seen)> {
-        let baseline = Seen { seconds, ..seen(0.0, 90.0) };
-        scores.iter().map(|score| (seen(*score, 110.0), baseline.clone())).collect()
+        let baseline = |score: f64| Seen { seconds, ..seen(2.0 * score, 90.0) };
+        scores.iter().map(|score| (seen(3.0 * score, 110.0), baseline(*score))).collect()
     };
     let sd = |scores: &[f64], seconds: f64, unit| spread(&pairs(scores, seconds), unit, 3.0);
     let near = |found: Option<f64>, expected: f64| {
