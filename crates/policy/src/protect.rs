@@ -144,6 +144,9 @@ mod tests {
             slow.to_string(),
             "web, which is protected, answers 40.00 instead of 1.00 % of its requests after more than 50 ms"
         );
+        // One in a hundred of 500, and of 1000 waits: it cannot be excluded that more are slow, or long.
+        assert_eq!(proved(doubt(Some(0.01), good, 5, 100.0, [0.0, 1.0])), Some(false));
+        assert_eq!(proved(doubt(None, good, 0, 0.0, [0.0, 0.0])), Some(false));
         // Too few requests: waits decide, but long ones prove nothing while requests are about to tell.
         let few = doubt(Some(0.01), bad, 1, 100.0, [0.0, 0.0]).unwrap();
         assert!(!few.proved && few.detail.is_some_and(|detail| detail.contains(" waits ")));

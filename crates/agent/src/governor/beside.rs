@@ -276,7 +276,12 @@ mod tests {
         let mut beside = Beside::new(Counted::default(), "/region".into());
         beside.observe(vec![std::process::id()]);
         beside.look(&Counted::default());
-        for _ in 0..2 {
+        let used = |beside: &Beside| beside.used.back().map_or(0, |window| window.used_us);
+        // On a busy host it may not get its turn at once.
+        for _ in 0..50 {
+            if used(&beside) > 5_000 {
+                break;
+            }
             let began = Instant::now();
             let mut work = 0u64;
             while began.elapsed() < Duration::from_millis(60) {
@@ -284,7 +289,6 @@ mod tests {
             }
             beside.look(&Counted::default());
         }
-        let used = beside.used.back().map(|window| window.used_us);
-        assert!(used.is_some_and(|used| (5_000..500_000).contains(&used)), "{:?}", beside.used);
+        assert!((5_000..900_000).contains(&used(&beside)), "{:?}", beside.used);
     }
 }
