@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use evenkeel_actuate::Options;
 use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium, World};
-use evenkeel_base::observation::CpuView;
 use evenkeel_base::{ContainerView, CpuSet, GroupView, HostView, Nice, PodView, SchedAttr, Topology};
 use evenkeel_policy::guarantee::{CpuAmount, Reservation};
 use evenkeel_policy::levers::{self, Features, Scene};
@@ -236,29 +235,19 @@ impl Case {
         };
         let containers = CONTAINERS.iter().enumerate().map(|(n, (name, runtime))| ContainerView {
             id: format!("{n}").repeat(64),
-            name: (*name).to_owned(),
-            runtime: (*runtime).to_owned(),
-            confirmed: true,
             labels: self.labelled(&self.labels[n]),
             pod: n.checked_sub(1).map(|p| p as u32),
             group: GROUPS.iter().position(|g| g.2 == Some(n)).map(|g| g as u32),
+            ..ContainerView::of(*name, runtime)
         });
         let pods = PODS.iter().enumerate().map(|(n, (namespace, name))| PodView {
             uid: format!("uid-{n}"),
-            namespace: Some((*namespace).to_owned()),
-            name: (*name).to_owned(),
             annotations: self.labelled(&self.annotations[n]),
             group: GROUPS.iter().position(|g| g.3 == Some(n)).map(|g| g as u32),
+            ..PodView::of(namespace, name)
         });
         Observation {
-            host: HostView {
-                cpus: CPUS,
-                busy_pct: 150.0,
-                steal_pct: Some(0.0),
-                per_cpu: (0..CPUS)
-                    .map(|cpu| CpuView { cpu, busy_pct: 75.0, steal_pct: Some(0.0), irq_pct: None })
-                    .collect(),
-            },
+            host: HostView::evenly(CPUS, 75.0),
             tasks: self.tasks.iter().map(view).collect(),
             groups: groups.collect(),
             containers: containers.collect(),

@@ -109,21 +109,12 @@ mod tests {
     fn containers_of_one_name_in_two_pods_are_two_owners() {
         let mut seen = observation(&[("/", None), ("/a/app", Some(0)), ("/b/app", Some(0))]);
         for (at, pod) in ["a", "b"].into_iter().enumerate() {
-            seen.pods.push(PodView {
-                uid: pod.into(),
-                namespace: Some("shop".into()),
-                name: pod.into(),
-                annotations: Vec::new(),
-                group: None,
-            });
+            seen.pods.push(PodView::of("shop", pod));
             seen.containers.push(ContainerView {
                 id: pod.into(),
-                name: "app".into(),
-                runtime: "containerd".into(),
-                confirmed: true,
-                labels: Vec::new(),
                 pod: Some(at as u32),
                 group: Some(at as u32 + 1),
+                ..ContainerView::of("app", "containerd")
             });
         }
         let mut owners = Owners::default();

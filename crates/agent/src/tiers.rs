@@ -167,21 +167,14 @@ mod tests {
             ("/system.slice/web.service", Some(0)),
         ]);
         let pod = |name: &str, annotations: &[(&str, &str)]| PodView {
-            uid: name.into(),
-            namespace: Some("prod".into()),
-            name: name.into(),
             annotations: annotations.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
-            group: None,
+            ..PodView::of("prod", name)
         };
         host.pods = vec![pod("b", &[]), pod("u", &[(TIER_LABEL, "service")]), pod("g", &[])];
         host.containers = vec![ContainerView {
-            id: "abc".into(),
-            name: "ci".into(),
-            runtime: "docker".into(),
-            confirmed: true,
             labels: vec![(TIER_LABEL.into(), "background".into())],
-            pod: None,
             group: Some(4),
+            ..ContainerView::of("ci", "docker")
         }];
         let of = |pid: u32, group: u32, nice: i32| TaskView {
             sched: Some(SchedAttr { nice: Nice::new(nice), ..SchedAttr::DEFAULT }),

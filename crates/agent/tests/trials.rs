@@ -10,7 +10,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use evenkeel_actuate::fake::{Crashed, Event, FakeKernel, FakeMedium, World};
 use evenkeel_actuate::{Actuator, KernelError, Options, all_cpus, restore_on};
 use evenkeel_agent::Scope;
-use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
     CpuSet, GroupView, HostView, Knob, Observation, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId,
     TaskView, Topology,
@@ -81,14 +80,7 @@ impl Host {
             ..GroupView::of(*path, (*path != "/").then_some(0), false)
         });
         let observation = Observation {
-            host: HostView {
-                cpus: CPUS,
-                busy_pct: tasks.iter().map(|t| t.cpu_pct).sum(),
-                steal_pct: Some(0.0),
-                per_cpu: (0..CPUS)
-                    .map(|cpu| CpuView { cpu, busy_pct: 90.0, steal_pct: Some(0.0), irq_pct: None })
-                    .collect(),
-            },
+            host: HostView::evenly(CPUS, 90.0),
             tasks,
             groups: groups.collect(),
             ..Observation::of(topology)

@@ -55,9 +55,6 @@ impl World {
 
     pub fn with(topology: Topology) -> Self {
         let cpus = topology.online.len() as u32;
-        let per_cpu = (0..cpus)
-            .map(|cpu| CpuView { cpu, busy_pct: 0.0, steal_pct: Some(0.0), irq_pct: None })
-            .collect();
         let root = GroupView {
             load_weight: Some(1024),
             raw_weight: Some(1024),
@@ -97,7 +94,7 @@ impl World {
             rt_runtime_usec: Known::default(),
         };
         let observation = Observation {
-            host: HostView { cpus, busy_pct: 0.0, steal_pct: Some(0.0), per_cpu },
+            host: HostView::evenly(cpus, 0.0),
             groups: vec![root],
             ..Observation::of(topology)
         };
@@ -218,12 +215,8 @@ impl World {
     pub fn container(&mut self, name: &str, runtime: &str, group: u32) {
         self.observation.containers.push(ContainerView {
             id: "0123456789ab".repeat(5),
-            name: name.into(),
-            runtime: runtime.into(),
-            confirmed: true,
-            labels: vec![],
-            pod: None,
             group: Some(group),
+            ..ContainerView::of(name, runtime)
         });
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Identity of one thread. Numbers are reused by the kernel; together with the start time they are not
 /// (within one boot, see [`BootId`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct TaskId {
     /// Thread group: what users call the process id.
     pub tgid: u32,

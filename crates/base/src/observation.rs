@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{CpuQuota, CpuSet, GroupRef, SchedAttr, TaskId, Topology};
 
 /// The host over one interval.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Observation {
     /// Length of the interval, seconds.
     pub interval_s: f64,
@@ -39,21 +39,15 @@ impl Observation {
         let cpus = u32::try_from(topology.online.len()).unwrap_or(u32::MAX);
         Self {
             interval_s: 1.0,
-            wall_ns: 0,
             topology: Arc::new(topology),
-            host: HostView { cpus, busy_pct: 0.0, steal_pct: None, per_cpu: Vec::new() },
-            tasks: Vec::new(),
-            groups: Vec::new(),
-            containers: Vec::new(),
-            pods: Vec::new(),
-            vms: Vec::new(),
-            exited: Vec::new(),
+            host: HostView { cpus, ..HostView::default() },
+            ..Self::default()
         }
     }
 }
 
 /// Threads of a group that ended within an interval: what they used of it, whether they were born in it or before.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct ExitedView {
     /// Index into [`Observation::groups`]; `None` when the group is gone, too.
     pub group: Option<u32>,
@@ -68,7 +62,7 @@ pub struct ExitedView {
 }
 
 /// The host and its CPUs over an interval.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct HostView {
     /// Online CPUs.
     pub cpus: u32,
@@ -80,8 +74,17 @@ pub struct HostView {
     pub per_cpu: Vec<CpuView>,
 }
 
+impl HostView {
+    /// CPUs that are all busy for so much of the time, percent, and of which nothing is stolen.
+    pub fn evenly(cpus: u32, busy_pct: f64) -> Self {
+        let one = |cpu| CpuView { cpu, busy_pct, steal_pct: Some(0.0), irq_pct: None };
+        let busy = f64::from(cpus) * busy_pct;
+        Self { cpus, busy_pct: busy, steal_pct: Some(0.0), per_cpu: (0..cpus).map(one).collect() }
+    }
+}
+
 /// One CPU over an interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuView {
     /// Logical number.
     pub cpu: u32,
@@ -95,7 +98,7 @@ pub struct CpuView {
 }
 
 /// One thread over an interval. Indices point into the observation's own lists.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct TaskView {
     /// Who.
     pub id: TaskId,
@@ -132,23 +135,7 @@ pub struct TaskView {
 impl TaskView {
     /// A thread of which no more than this is known.
     pub fn of(id: TaskId, comm: impl Into<String>) -> Self {
-        Self {
-            id,
-            ppid: 0,
-            comm: comm.into(),
-            kernel_thread: false,
-            cpu: None,
-            affinity: None,
-            sched: None,
-            group: None,
-            container: None,
-            pod: None,
-            vm: None,
-            cpu_pct: 0.0,
-            wait_pct: None,
-            voluntary_per_s: None,
-            involuntary_per_s: None,
-        }
+        Self { id, comm: comm.into(), ..Self::default() }
     }
 }
 
@@ -171,7 +158,7 @@ pub struct VoidQuota {
 }
 
 /// A cgroup of the cpu controller.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct GroupView {
     /// Path below the controller's mount point, `/` for the root.
     pub path: String,
@@ -198,18 +185,7 @@ pub struct GroupView {
 impl GroupView {
     /// A cgroup of which no more than this is known.
     pub fn of(path: impl Into<String>, parent: Option<u32>, v2: bool) -> Self {
-        Self {
-            path: path.into(),
-            parent,
-            load_weight: None,
-            raw_weight: None,
-            v2,
-            quota: None,
-            cpuset: None,
-            cpu_pct: None,
-            throttled_pct: None,
-            throttled_periods: None,
-        }
+        Self { path: path.into(), parent, v2, ..Self::default() }
     }
 
     /// What changes name it by.
@@ -219,7 +195,7 @@ impl GroupView {
 }
 
 /// A container.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ContainerView {
     /// Runtime's id (full), or the cgroup's last path part.
     pub id: String,
@@ -238,6 +214,12 @@ pub struct ContainerView {
 }
 
 impl ContainerView {
+    /// A container that its runtime tells of, of which no more than this is known.
+    pub fn of(name: impl Into<String>, runtime: &str) -> Self {
+        let name = name.into();
+        Self { id: name.clone(), name, runtime: runtime.to_owned(), confirmed: true, ..Self::default() }
+    }
+
     /// Whether it only holds a pod's namespaces (the pause process): no pod's specification has it, and its weight is the
     /// least there is by design.
     pub fn is_sandbox(&self) -> bool {
@@ -289,7 +271,7 @@ pub struct NetworkRates {
 }
 
 /// A Kubernetes pod (or a CRI sandbox).
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PodView {
     /// uid.
     pub uid: String,
@@ -304,6 +286,12 @@ pub struct PodView {
 }
 
 impl PodView {
+    /// A pod of which no more than this is known.
+    pub fn of(namespace: &str, name: &str) -> Self {
+        let namespace = Some(namespace.to_owned());
+        Self { uid: name.to_owned(), namespace, name: name.to_owned(), ..Self::default() }
+    }
+
     /// `namespace/name`; the name alone where no runtime told the namespace.
     pub fn full_name(&self) -> String {
         self.namespace
@@ -313,7 +301,7 @@ impl PodView {
 }
 
 /// A virtual machine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct VmView {
     /// Name (libvirt's, or qemu's `-name`, or `qemu-PID`).
     pub name: String,

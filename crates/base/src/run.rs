@@ -93,7 +93,7 @@ impl Act {
 }
 
 /// What a stage is called. Documents and the history have it as text, such as `trial batch+slice`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct StageName {
     /// What is done; `None` where only settings are named.
@@ -130,7 +130,7 @@ impl fmt::Display for StageName {
 }
 
 /// One stage of a run: a time during which one set of settings was in force, or a trial of several.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Stage {
     /// What is done, and with which settings.
     pub name: StageName,

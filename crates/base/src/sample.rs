@@ -37,7 +37,7 @@ pub struct ExitedSample {
 }
 
 /// Time a CPU has spent since boot, from `/proc/stat` (resolution 10 ms).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuTimes {
     /// Logical CPU number.
     pub cpu: u32,
@@ -52,7 +52,7 @@ pub struct CpuTimes {
 }
 
 /// Counters of one thread.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct TaskSample {
     /// Whose counters these are.
     pub id: TaskId,
@@ -72,7 +72,7 @@ pub struct TaskSample {
 }
 
 /// Counters of one cgroup (`cpu.stat`, `cpuacct.usage`).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GroupSample {
     /// Path below the cpu controller's mount, `/` for the root.
     pub path: String,

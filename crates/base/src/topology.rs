@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::CpuSet;
 
 /// The CPUs of a host and how they relate.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Topology {
     /// Every present CPU, ascending by number; offline ones included.
     pub cpus: Vec<Cpu>,

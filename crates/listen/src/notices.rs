@@ -371,15 +371,10 @@ mod tests {
         let mut notices = Notices::default();
         let stage = |name: &str, kept| Stage {
             name: name.into(),
-            started_ns: 0,
             seconds: 60.0,
-            cpu_pct: None,
-            wait_per_ran: None,
-            fulfilment: None,
-            fulfilment_estimated: false,
             kept,
             why: "it helps no more".into(),
-            predicted: None,
+            ..Stage::default()
         };
         let mut told = Vec::new();
         for second in 0..1000_u64 {

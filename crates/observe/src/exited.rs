@@ -105,15 +105,7 @@ mod tests {
 
     fn task(ran_ns: u64) -> TaskSample {
         let id = TaskId { tgid: 7, tid: 7, start_time: 1 };
-        TaskSample {
-            id,
-            cpu: None,
-            ran_ns,
-            waited_ns: Some(ran_ns / 2),
-            timeslices: None,
-            voluntary: None,
-            involuntary: None,
-        }
+        TaskSample { id, ran_ns, waited_ns: Some(ran_ns / 2), ..TaskSample::default() }
     }
 
     #[test]

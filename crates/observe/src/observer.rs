@@ -360,20 +360,14 @@ fn rates(old: Option<&TaskSample>, new: &TaskSample, interval_ns: u64, slow: OnD
     let per_second = |count: u64| count as f64 * 1e9 / interval_ns as f64;
     Rates(TaskView {
         id: new.id,
-        ppid: 0,
-        comm: String::new(),
-        kernel_thread: false,
         cpu: new.cpu,
         affinity: slow.affinity,
         sched: slow.sched,
-        group: None,
-        container: None,
-        pod: None,
-        vm: None,
         cpu_pct: percent(since(|task| Some(task.ran_ns)).unwrap_or(0)),
         wait_pct: since(|task| task.waited_ns).map(percent),
         voluntary_per_s: since(|task| task.voluntary).map(per_second),
         involuntary_per_s: since(|task| task.involuntary).map(per_second),
+        ..TaskView::default()
     })
 }
 
@@ -437,9 +431,7 @@ mod tests {
             cpu: Some(0),
             ran_ns,
             waited_ns: Some(ran_ns / 2),
-            timeslices: None,
-            voluntary: None,
-            involuntary: None,
+            ..TaskSample::default()
         }
     }
 

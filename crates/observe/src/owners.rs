@@ -301,28 +301,15 @@ impl Building<'_> {
             (Some(uid), None) => Some(self.pod(uid, None)),
             (None, None) => None,
         };
-        let view = match facts {
-            Some(facts) => ContainerView {
-                id: id.to_owned(),
-                name: facts.name.clone(),
-                runtime: facts.runtime.clone(),
-                confirmed: true,
-                labels: facts.labels.clone(),
-                pod,
-                group,
-            },
-            None => ContainerView {
-                id: id.to_owned(),
-                name: id.to_owned(),
-                runtime: runtime.to_owned(),
-                confirmed: false,
-                labels: Vec::new(),
-                pod,
-                group,
-            },
+        let told = match facts {
+            Some(facts) => {
+                let labels = facts.labels.clone();
+                ContainerView { labels, ..ContainerView::of(&facts.name, &facts.runtime) }
+            }
+            None => ContainerView { confirmed: false, ..ContainerView::of(id, runtime) },
         };
         let at = self.owned.containers.len() as u32;
-        self.owned.containers.push(view);
+        self.owned.containers.push(ContainerView { id: id.to_owned(), pod, group, ..told });
         self.containers.insert(id.to_owned(), at);
         at
     }

@@ -5,7 +5,6 @@
 #![allow(missing_docs)]
 
 use divan::{Bencher, black_box};
-use evenkeel_base::observation::CpuView;
 use evenkeel_base::{CpuSet, GroupView, HostView, Nice, Observation, SchedAttr, TaskId, TaskView, Topology};
 use evenkeel_policy::guard::{Guard, GuardLimits};
 use evenkeel_policy::levers::{self, Features, Scene};
@@ -105,19 +104,7 @@ fn observation(topology: Topology) -> Observation {
             )
         })
         .collect();
-    Observation {
-        host: HostView {
-            cpus: CPUS,
-            busy_pct: tasks.iter().map(|t| t.cpu_pct).sum(),
-            steal_pct: Some(0.0),
-            per_cpu: (0..CPUS)
-                .map(|cpu| CpuView { cpu, busy_pct: 75.0, steal_pct: Some(0.0), irq_pct: None })
-                .collect(),
-        },
-        tasks,
-        groups,
-        ..Observation::of(topology)
-    }
+    Observation { host: HostView::evenly(CPUS, 75.0), tasks, groups, ..Observation::of(topology) }
 }
 
 fn group(path: &str, parent: Option<u32>) -> GroupView {

@@ -96,14 +96,9 @@ impl Summary {
         let pct = |s: f64| 100.0 * s / seconds;
         let mut summary = Self {
             seconds,
-            got_pct: 0.0,
-            waited_pct: 0.0,
-            fulfilment: None,
-            tasks: BTreeMap::new(),
             outside_pct: window.outside_ran_s.map(pct),
             idle_pct: window.idle_s.map(pct),
-            waits: BTreeMap::new(),
-            services: None,
+            ..Self::default()
         };
         let mut wanted = 0.0;
         for task in &window.tasks {

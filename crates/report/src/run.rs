@@ -291,24 +291,17 @@ mod tests {
                 name: "kernel default".into(),
                 started_ns: 1_763_759_045_000_000_000,
                 seconds: 3.0,
-                cpu_pct: None,
-                wait_per_ran: None,
                 fulfilment: Some(low_high),
-                fulfilment_estimated: false,
-                kept: None,
                 why: "baseline".into(),
-                predicted: None,
+                ..Stage::default()
             }],
             changes: vec![ChangeRecord {
                 task: Some(TaskId { tgid: 1, tid: 2, start_time: 3 }),
-                comm: None,
-                group: None,
                 knob: "sched".into(),
                 from: "a".into(),
                 to: "b".into(),
                 why: "c".into(),
-                effect: None,
-                at_ns: 0,
+                ..ChangeRecord::default()
             }],
             ..RunRecord::default()
         };

@@ -108,7 +108,7 @@ pub struct Bucket {
 }
 
 /// Kind of somebody who had the CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     Task,
@@ -119,6 +119,7 @@ pub enum Kind {
     /// Deferred work of interrupts.
     Softirq,
     /// Nobody: the CPU was on its way out of idling.
+    #[default]
     Idle,
 }
 
@@ -136,7 +137,7 @@ impl Kind {
 }
 
 /// Somebody who ran while the target was runnable on the same CPU.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Blame {
     pub kind: Kind,
     /// Name of the task, the interrupt, ...
@@ -212,7 +213,7 @@ pub struct ThrottledBy {
 }
 
 /// `evenkeel.why/v1`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Target {
     /// `evenkeel.why/v1`.
     pub schema: &'static str,

@@ -299,15 +299,8 @@ mod tests {
         let id = TaskId { tgid: 1, tid: 1, start_time: 1 };
         let sample = |number: u64| {
             let most = if number.is_multiple_of(2) { 0 } else { u64::MAX };
-            let task = TaskSample {
-                id,
-                cpu: Some(0),
-                ran_ns: most,
-                waited_ns: Some(most),
-                timeslices: None,
-                voluntary: None,
-                involuntary: None,
-            };
+            let task =
+                TaskSample { id, cpu: Some(0), ran_ns: most, waited_ns: Some(most), ..TaskSample::default() };
             let cpu = CpuTimes { cpu: 0, busy_ns: most, idle_ns: 0, irq_ns: most, steal_ns: Some(most) };
             let sample =
                 Sample { monotonic_ns: most, tasks: vec![task], cpus: vec![cpu], ..Sample::default() };

@@ -45,7 +45,7 @@ struct Told {
 
 /// Writes the history of one run and swallows failures, telling the first of each kind once. What it is given is written in order,
 /// later; [`Recorder::flush`] waits for it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Recorder {
     jobs: Option<Sender<Job>>,
     waiting: Arc<AtomicUsize>,
@@ -82,14 +82,7 @@ impl Recorder {
 
     /// A recorder that keeps nothing.
     pub fn off() -> Self {
-        Self {
-            jobs: None,
-            waiting: Arc::default(),
-            told: Arc::default(),
-            names: Infos::new(),
-            behind: false,
-            stuck: false,
-        }
+        Self::default()
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -238,6 +231,7 @@ impl Drop for Recorder {
 }
 
 /// What the thread has.
+#[derive(Default)]
 struct Writer {
     store: Option<Store>,
     path: PathBuf,
@@ -254,18 +248,7 @@ struct Writer {
 
 impl Writer {
     fn open(path: &Path, limits: Limits) -> Self {
-        let mut writer = Self {
-            store: None,
-            path: path.to_path_buf(),
-            limits,
-            run: None,
-            notes: Vec::new(),
-            last_problem: None,
-            rest_until: None,
-            waits: Default::default(),
-            days: BTreeMap::new(),
-            begun_again: false,
-        };
+        let mut writer = Self { path: path.to_path_buf(), limits, ..Self::default() };
         writer.reopen();
         writer
     }

@@ -9,15 +9,7 @@ use rand::{Rng, SeedableRng};
 
 /// 3,000 tasks, whose counters are to be filled in.
 fn sample(at: u64) -> Sample {
-    let task = |n| TaskSample {
-        id: TaskId { tgid: n, tid: n, start_time: 10 },
-        cpu: None,
-        ran_ns: 0,
-        waited_ns: None,
-        timeslices: None,
-        voluntary: None,
-        involuntary: None,
-    };
+    let task = |n| TaskSample { id: TaskId { tgid: n, tid: n, start_time: 10 }, ..TaskSample::default() };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     Sample {
         monotonic_ns: at * 1_000_000_000,

@@ -124,9 +124,7 @@ mod tests {
             cpu: Some(0),
             ran_ns: at * SECOND / 4,
             waited_ns: Some(at * SECOND / 10),
-            timeslices: None,
-            voluntary: None,
-            involuntary: None,
+            ..TaskSample::default()
         };
         Sample {
             monotonic_ns: at * SECOND,

@@ -87,7 +87,7 @@ pub struct Why {
 }
 
 /// Everything.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Model {
     /// What the terminal can show.
     pub skin: Skin,
@@ -148,41 +148,8 @@ pub struct Model {
 impl Model {
     /// A first state.
     pub fn new(skin: Skin, interval: Duration, grouping: Grouping) -> Self {
-        Self {
-            skin,
-            interval,
-            paused: false,
-            size: (80, 24),
-            screen: Screen::default(),
-            over: None,
-            look: None,
-            failed: None,
-            note: None,
-            typing: None,
-            census: Census::default(),
-            trends: Trends::default(),
-            order: Order { grouping, ..Order::default() },
-            lines: Vec::new(),
-            tree: List::default(),
-            follow: None,
-            heat: Heat::default(),
-            heat_lines: heat::Lines::default(),
-            map: Map::default(),
-            heat_list: List::default(),
-            heat_left: 0,
-            cores: Vec::new(),
-            core_list: List::default(),
-            running: None,
-            running_lines: Vec::new(),
-            running_list: List::default(),
-            past: Past::default(),
-            now: Duration::ZERO,
-            running_asked: None,
-            running_awaited: false,
-            past_asked: None,
-            past_awaited: false,
-            questions: 0,
-        }
+        let order = Order { grouping, ..Order::default() };
+        Self { skin, interval, size: (80, 24), order, ..Self::default() }
     }
 
     pub fn chosen(&self) -> Option<&Key> {

@@ -3,7 +3,7 @@
 use ratatui::style::{Color, Modifier, Style};
 
 /// What may be used on this terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Skin {
     /// Only ASCII.
     pub ascii: bool,

@@ -64,20 +64,11 @@ pub fn look() -> Look {
         ],
         containers: vec![ContainerView {
             id: "c1".into(),
-            name: "web".into(),
-            runtime: "docker".into(),
-            confirmed: true,
-            labels: Vec::new(),
             pod: Some(0),
             group: Some(2),
+            ..ContainerView::of("web", "docker")
         }],
-        pods: vec![PodView {
-            uid: "uid".into(),
-            namespace: Some("shop".into()),
-            name: "front".into(),
-            annotations: Vec::new(),
-            group: Some(1),
-        }],
+        pods: vec![PodView { uid: "uid".into(), group: Some(1), ..PodView::of("shop", "front") }],
         vms: vec![VmView { name: "db".into(), pid: 200, vcpus: vec![200], group: Some(3) }],
         ..Observation::of(topology)
     };

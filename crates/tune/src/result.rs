@@ -52,7 +52,7 @@ pub struct Gain {
 }
 
 /// The document `evenkeel.tune/v1`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct TuneResult {
     /// `evenkeel.tune/v1`.
     pub schema: &'static str,
@@ -374,12 +374,9 @@ mod tests {
             objective: "throughput".into(),
             unit: "requests/s".into(),
             goal: "max",
-            constraints: Vec::new(),
             trials: 20,
             points: 9,
-            failures: 0,
             seconds: 9.0,
-            interrupted: false,
             best: Some(candidate("2", 65_000.0, 67_912.0)),
             present: Some(candidate("8", 19_700.0, 83_603.0)),
             gain: Some(Gain { value: 45_300.0, low: Some(-900.0), high: Some(91_500.0), pct: None }),
@@ -387,13 +384,7 @@ mod tests {
             present_keeps: Some(true),
             compared: true,
             priced,
-            noise: None,
-            importance: None,
-            warm: Vec::new(),
-            convergence: Vec::new(),
-            values: Vec::new(),
-            kept: Vec::new(),
-            notes: Vec::new(),
+            ..TuneResult::default()
         }
     }
 

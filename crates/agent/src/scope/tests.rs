@@ -6,15 +6,8 @@ use super::*;
 use crate::testing;
 
 fn observation() -> Observation {
-    let container = ContainerView {
-        id: "0123456789abcdef".into(),
-        name: "web".into(),
-        runtime: "docker".into(),
-        confirmed: true,
-        labels: vec![],
-        pod: None,
-        group: None,
-    };
+    let id = "0123456789abcdef".into();
+    let container = ContainerView { id, ..ContainerView::of("web", "docker") };
     let groups = ["/", "/a", "/a/b", "/ab"].map(|path| (path, None));
     Observation { containers: vec![container], ..testing::observation(&groups) }
 }
@@ -60,13 +53,7 @@ fn who_gets_the_number_of_a_process_that_ended_is_not_meant() {
 
 #[test]
 fn a_star_at_the_end_stands_for_pods_made_by_others() {
-    let pod = |namespace: &str, name: &str| PodView {
-        uid: format!("uid-{name}"),
-        namespace: Some(namespace.into()),
-        name: name.into(),
-        annotations: Vec::new(),
-        group: Some(1),
-    };
+    let pod = |namespace: &str, name: &str| PodView { uid: format!("uid-{name}"), group: Some(1), ..PodView::of(namespace, name) };
     let pods = vec![pod("prod", "api-5d8"), pod("prod", "batch-x2"), pod("production", "api-77")];
     let host = Observation { pods, ..observation() };
     let found = |scope: &str| {

@@ -102,13 +102,9 @@ mod tests {
         let (pause, app) = (world.group("/kubepods/pod1/p", 2), world.group("/kubepods/pod1/app", 2048));
         for (group, name) in [(pause, "pause"), (app, "app")] {
             world.observation.containers.push(evenkeel_base::ContainerView {
-                id: name.into(),
-                name: name.into(),
-                runtime: "containerd".into(),
-                confirmed: true,
-                labels: vec![],
                 pod: Some(0),
                 group: Some(group),
+                ..evenkeel_base::ContainerView::of(name, "containerd")
             });
         }
         assert_eq!(world.only("weights-spread").status, Status::Pass);

@@ -382,15 +382,11 @@ mod tests {
     fn group() -> GroupView {
         GroupView {
             path: "/batch".into(),
-            parent: None,
             load_weight: Some(1024),
             raw_weight: Some(100),
             v2: true,
             quota: Some(CpuQuota::UNLIMITED),
-            cpuset: None,
-            cpu_pct: None,
-            throttled_pct: None,
-            throttled_periods: None,
+            ..GroupView::default()
         }
     }
 

@@ -73,7 +73,7 @@ struct RunTable {
 }
 
 /// Options of `plan` and `run`.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, clap::Args, Default)]
 pub struct LoopArgs {
     /// What may be changed: pid:N, comm:REGEX, cgroup:/PATH, container:NAME, pod:NS/NAME, vm:NAME or all; ! in front
     /// excludes; repeatable. Without any: all containers and virtual machines.
@@ -350,18 +350,8 @@ fn parse(path: &Path, text: String) -> anyhow::Result<(File, Source)> {
 
 /// The loop's configuration that a file's text makes with no options alongside.
 pub(super) fn of_text(global: &Global, path: &Path, text: &str) -> anyhow::Result<Config> {
-    let args = LoopArgs {
-        scope: Vec::new(),
-        service: Vec::new(),
-        background: Vec::new(),
-        tiers: None,
-        interval: None,
-        allow: Vec::new(),
-        accept_risk: false,
-        lever: Vec::new(),
-    };
     let (file, source) = parse(path, text.to_owned())?;
-    configure(global, &args, file, &source)
+    configure(global, &LoopArgs::default(), file, &source)
 }
 
 #[cfg(test)]

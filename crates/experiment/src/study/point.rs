@@ -29,7 +29,7 @@ pub struct PointStudy {
 }
 
 /// A tenant over all repetitions of a point. Times are seconds; means have a 95 % interval.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TenantStudy {
     pub name: String,
     pub units: Option<u64>,
@@ -348,10 +348,6 @@ fn tenant(records: &[&TenantRecord], taken: &[(f64, bool)], alone_s: Option<Esti
         cut_off: taken.iter().any(|(_, cut)| *cut),
         wait_per_run_s: wait,
         wait_total_s: wait.map(|w| w.value * counted as f64 / records.len().max(1) as f64),
-        competing_per_s: None,
-        share_pct: None,
-        weight_pct: None,
-        feasible_pct: None,
         cpu_pct: each(records, |t| {
             let real = if t.total.real_s > 0.0 { t.total.real_s } else { span(t)?.seconds() };
             Some(100.0 * total(t, Account::cpu_s)? / real).filter(|pct| pct.is_finite())
@@ -367,11 +363,7 @@ fn tenant(records: &[&TenantRecord], taken: &[(f64, bool)], alone_s: Option<Esti
                 .filter(|v| v.is_finite())
         })
         .map(|e| e.value),
-        predicted_per_s: None,
-        predicted_run_s: None,
-        predicted_elapsed_s: None,
-        predicted_cpu_s: None,
-        unpredicted: None,
+        ..TenantStudy::default()
     }
 }
 

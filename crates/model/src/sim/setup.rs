@@ -11,7 +11,7 @@ use super::queue::{Event, Queue};
 use super::report::{GroupReport, Histogram, Report, TaskReport};
 use super::spec::{Load, Scenario, Steal, Task, scale};
 use super::state::{
-    Behaviour, CounterState, Cpu, Entity, Goal, GroupState, NONE, NewIdle, Phase, RunQueue, Status, TaskState,
+    Behaviour, CounterState, Cpu, Entity, Goal, GroupState, NICE_0, NONE, Phase, RunQueue, Status, TaskState,
 };
 
 impl<'a> Sim<'a> {
@@ -142,16 +142,11 @@ impl<'a> Sim<'a> {
             self.groups.push(GroupState {
                 parent: group.parent.map_or(NONE, |p| p as u32),
                 weight: group.weight,
-                load: 0.0,
-                contributing: Vec::new(),
-                refreshed_ns: 0,
                 quota_ns,
                 period_ns: group.quota.period_usec * 1000,
                 burst_ns: group.quota.burst_usec as f64 * 1000.0,
                 pool: quota_ns.unwrap_or(0.0),
-                throttled: Vec::new(),
-                periods: 0,
-                throttled_periods: 0,
+                ..GroupState::default()
             });
             for cpu in 0..count {
                 let owner = self.entities.len() as u32;
@@ -357,66 +352,22 @@ fn build_cpus(scenario: &Scenario) -> Vec<Cpu> {
             }
             Cpu {
                 current: NONE,
-                since: 0,
                 rate: 1.0,
                 work_rate: 1.0,
-                resched: false,
                 event_at: u64::MAX,
-                ticket: 0,
-                rt: Vec::new(),
-                runnable: Average::default(),
-                util: Average::default(),
-                util_est: 0.0,
-                idle_tasks: 0,
-                busy: 0.0,
-                demanded: 0.0,
-                newidle: [NewIdle::NEW; 3],
-                failed: 0,
                 spans,
                 llc,
-                balance_ticket: 0,
                 scan: llc,
+                ..Cpu::default()
             }
         })
         .collect()
 }
 
 fn entity(queue: u32, owns: u32, slice: f64) -> Entity {
-    Entity {
-        weight: 1024.0,
-        vruntime: 0.0,
-        deadline: 0.0,
-        vlag: 0.0,
-        slice,
-        vprot: f64::NEG_INFINITY,
-        exec: 0.0,
-        exec_at_pick: 0.0,
-        queue,
-        owns,
-        queued: false,
-        delayed: false,
-        custom_slice: false,
-        idle: false,
-    }
+    Entity { weight: NICE_0, slice, vprot: f64::NEG_INFINITY, queue, owns, ..Entity::default() }
 }
 
 fn run_queue(cpu: u32, owner: u32, group: u32, limited: bool) -> RunQueue {
-    RunQueue {
-        entities: Vec::new(),
-        current: NONE,
-        weight: 0.0,
-        zero: 0.0,
-        owner,
-        cpu,
-        group,
-        tasks: 0,
-        load: Average::default(),
-        contribution: 0.0,
-        contributed_ns: 0,
-        limited,
-        runtime: 0.0,
-        throttled: false,
-        throttled_at: 0,
-        throttled_ns: 0,
-    }
+    RunQueue { current: NONE, owner, cpu, group, limited, ..RunQueue::default() }
 }

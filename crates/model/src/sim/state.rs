@@ -15,7 +15,7 @@ pub(super) const NICE_0: f64 = 1024.0;
 pub(super) const IDLE_WEIGHT: f64 = 3.0;
 
 /// Something the fair class queues: a task, or a group's share of one CPU. Virtual times are nanoseconds at weight 1024.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Entity {
     /// Load weight.
     pub weight: f64,
@@ -47,7 +47,7 @@ pub(super) struct Entity {
 }
 
 /// Fair run queue of a group on a CPU.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct RunQueue {
     /// Entities queued, the running one included, in no order.
     pub entities: Vec<u32>,
@@ -80,7 +80,7 @@ pub(super) struct RunQueue {
 }
 
 /// A group over all CPUs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct GroupState {
     pub parent: u32,
     pub weight: f64,
@@ -102,7 +102,7 @@ pub(super) struct GroupState {
 }
 
 /// A logical CPU.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Cpu {
     /// Running task or `NONE`.
     pub current: u32,
@@ -150,10 +150,14 @@ pub(super) struct NewIdle {
     pub ratio: u32,
 }
 
-impl NewIdle {
+impl Default for NewIdle {
     /// As a new scheduling domain has it.
-    pub const NEW: Self = Self { calls: 512, successes: 256, ratio: 512 };
+    fn default() -> Self {
+        Self { calls: 512, successes: 256, ratio: 512 }
+    }
+}
 
+impl NewIdle {
     /// Counts one call.
     pub fn count(&mut self, success: u32) {
         self.calls += 1;

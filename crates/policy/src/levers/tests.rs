@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
     Change, CpuSet, GroupView, HostView, Knob, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskId,
     TaskView, Topology,
@@ -15,14 +14,7 @@ mod background;
 pub(crate) fn host(cpus: u32, groups: &[(&str, Option<u32>)], tasks: &[(f64, f64, u32)]) -> Observation {
     let topology = Topology::synthetic(1, 1, cpus, 1);
     Observation {
-        host: HostView {
-            cpus,
-            busy_pct: tasks.iter().map(|t| t.0).sum(),
-            steal_pct: Some(0.0),
-            per_cpu: (0..cpus)
-                .map(|cpu| CpuView { cpu, busy_pct: 50.0, steal_pct: Some(0.0), irq_pct: None })
-                .collect(),
-        },
+        host: HostView::evenly(cpus, 50.0),
         tasks: tasks
             .iter()
             .enumerate()

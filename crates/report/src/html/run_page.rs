@@ -184,13 +184,7 @@ mod tests {
             name: name.into(),
             started_ns,
             seconds,
-            cpu_pct: None,
-            wait_per_ran: None,
-            fulfilment: None,
-            fulfilment_estimated: false,
-            kept: None,
-            why: String::new(),
-            predicted: None,
+            ..Stage::default()
         };
         let stages = vec![
             stage("trial kernel default", 2_000_000_000, 7.5),

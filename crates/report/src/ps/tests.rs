@@ -1,8 +1,6 @@
 //! Rows and sums of made-up hosts.
 
-use std::sync::Arc;
-
-use evenkeel_base::{CpuQuota, HostView, Limit, Topology};
+use evenkeel_base::{CpuQuota, Limit, Topology};
 
 use super::*;
 
@@ -15,10 +13,8 @@ fn group(path: &str, parent: Option<u32>, throttled_pct: f64) -> GroupView {
         raw_weight: Some(100),
         v2: true,
         quota: parent.map(|_| quota),
-        cpuset: None,
-        cpu_pct: None,
         throttled_pct: parent.map(|_| throttled_pct),
-        throttled_periods: None,
+        ..GroupView::default()
     }
 }
 
@@ -27,18 +23,11 @@ fn task(tgid: u32, tid: u32, group: u32, cpu_pct: f64) -> TaskView {
         id: TaskId { tgid, tid, start_time: 7 },
         ppid: 1,
         comm: "web".into(),
-        kernel_thread: false,
         cpu: Some(tid),
-        affinity: None,
-        sched: None,
         group: Some(group),
-        container: None,
-        pod: None,
-        vm: None,
         cpu_pct,
         wait_pct: Some(cpu_pct),
-        voluntary_per_s: None,
-        involuntary_per_s: None,
+        ..TaskView::default()
     }
 }
 
@@ -46,25 +35,8 @@ fn task(tgid: u32, tid: u32, group: u32, cpu_pct: f64) -> TaskView {
 fn observed(pod: f64, inside: &[f64], tasks: Vec<TaskView>) -> Observation {
     let mut groups = vec![group("/", None, 0.0), group("/pod", Some(0), pod)];
     groups.extend(inside.iter().map(|pct| group("/pod/c", Some(1), *pct)));
-    let pod = PodView {
-        uid: "uid".into(),
-        namespace: None,
-        name: "pod".into(),
-        annotations: Vec::new(),
-        group: Some(1),
-    };
-    Observation {
-        interval_s: 1.0,
-        wall_ns: 0,
-        topology: Arc::new(Topology::synthetic(1, 1, 2, 1)),
-        host: HostView { cpus: 2, busy_pct: 0.0, steal_pct: None, per_cpu: Vec::new() },
-        tasks,
-        groups,
-        containers: Vec::new(),
-        pods: vec![pod],
-        vms: Vec::new(),
-        exited: Vec::new(),
-    }
+    let pod = PodView { uid: "uid".into(), name: "pod".into(), group: Some(1), ..PodView::default() };
+    Observation { tasks, groups, pods: vec![pod], ..Observation::of(Topology::synthetic(1, 1, 2, 1)) }
 }
 
 #[test]

@@ -8,7 +8,6 @@ pub(crate) fn target() -> Target {
         schema: "evenkeel.why/v1",
         target: "container:web".into(),
         source: "bpf",
-        started: None,
         wall_s: 5.0,
         threads: 2,
         shares: split.shares(),
@@ -50,12 +49,7 @@ pub(crate) fn target() -> Target {
             period_usec: Some(100_000),
             periods: Some([40, 50]),
         }],
-        at_least: false,
-        lost: 0,
-        gone: false,
-        vm: None,
-        advice: vec![],
-        notes: vec![],
+        ..Target::default()
     }
 }
 

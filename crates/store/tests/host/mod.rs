@@ -19,8 +19,7 @@ pub fn task(tgid: u32, ran_ns: u64) -> TaskSample {
         ran_ns,
         waited_ns: Some(ran_ns / 2),
         timeslices: Some(ran_ns / 1000),
-        voluntary: None,
-        involuntary: None,
+        ..TaskSample::default()
     }
 }
 
@@ -38,11 +37,10 @@ pub fn sample(start_ns: u64, at: u64, tasks: u32, busy: u32) -> Sample {
         groups: vec![GroupSample {
             path: "/".into(),
             usage_ns: Some(at * S),
-            nr_periods: None,
-            nr_throttled: None,
             throttled_ns: Some(0),
+            ..GroupSample::default()
         }],
-        exited: Vec::new(),
+        ..Sample::default()
     }
 }
 

@@ -50,7 +50,7 @@ pub struct Host {
 }
 
 /// Something wrong on a host.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Finding {
     /// `starved`, `throttled`, `stolen` or `promise-broken`.
     pub rule: &'static str,
@@ -183,17 +183,7 @@ impl Page {
 
 impl Finding {
     fn bare(rule: &'static str) -> Self {
-        Self {
-            rule,
-            kind: String::new(),
-            name: String::new(),
-            pod: String::new(),
-            cpu_pct: None,
-            wait_pct: None,
-            throttled_pct: None,
-            wait_share: None,
-            over: "last look",
-        }
+        Self { rule, over: "last look", ..Self::default() }
     }
 
     /// Starved, or held back by a quota: most of the wait then is the quota's.

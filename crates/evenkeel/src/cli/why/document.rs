@@ -92,25 +92,9 @@ pub(super) fn document(
         source: "proc",
         started: window.started(),
         wall_s: window.wall_s(),
-        threads: 0,
-        split: Split::default(),
-        shares: None,
-        wanted_s: 0.0,
-        blocked_s: None,
-        stopped_s: None,
-        interrupted_s: None,
-        migrations: None,
-        preemptions: None,
-        voluntary: None,
-        wait_histogram_usec: None,
-        blame: None,
-        throttled_by: Vec::new(),
-        at_least: false,
-        lost: 0,
         gone,
         vm: vm::machine(window, aim, text),
-        advice: Vec::new(),
-        notes: Vec::new(),
+        ..Target::default()
     };
     match seen {
         Some(seen) => from_bpf(&mut target, window, aim, seen),
@@ -225,18 +209,7 @@ fn blame(window: &Window<'_>, names: &Names, aim: &Aim, seen: &Seen) -> Vec<Blam
 }
 
 fn named(window: &Window<'_>, names: &Names, aim: &Aim, culprit: &Culprit) -> Blame {
-    let mut row = Blame {
-        kind: Kind::Idle,
-        name: "idle".to_owned(),
-        tgid: None,
-        tid: None,
-        container: None,
-        pod: None,
-        cgroup: None,
-        own: false,
-        seconds: 0.0,
-        share_pct: 0.0,
-    };
+    let mut row = Blame { kind: Kind::Idle, name: "idle".to_owned(), ..Blame::default() };
     match culprit {
         Culprit::Idle => {}
         Culprit::Task { tid, tgid, comm, cgroup, kernel_thread } => {

@@ -153,23 +153,8 @@ mod tests {
 
     #[test]
     fn containers_of_one_name_in_two_pods_are_two_rows() {
-        let pod = |name: &str| PodView {
-            uid: name.into(),
-            namespace: Some("prod".into()),
-            name: name.into(),
-            annotations: Vec::new(),
-            group: None,
-        };
-        let pods = [pod("api"), pod("batch")];
-        let main = |pod: Option<u32>| ContainerView {
-            id: String::new(),
-            name: "main".into(),
-            runtime: "containerd".into(),
-            confirmed: true,
-            labels: Vec::new(),
-            pod,
-            group: None,
-        };
+        let pods = ["api", "batch"].map(|name| PodView::of("prod", name));
+        let main = |pod: Option<u32>| ContainerView { pod, ..ContainerView::of("main", "containerd") };
         let row = |pod| whose(Some(&main(pod)), None, &pods);
         assert_eq!(row(Some(0)), ("prod/api/main".into(), "container", Some("prod/api".into())));
         assert_eq!(row(Some(1)).0, "prod/batch/main");

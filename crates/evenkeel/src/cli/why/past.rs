@@ -110,19 +110,11 @@ fn of(recording: &Recording, account: &Account, text: &str) -> Target {
         split,
         blocked_s: Some(seconds(account.blocked_ns)),
         stopped_s: Some(seconds(account.stopped_ns)),
-        interrupted_s: None,
         migrations: Some(account.migrated),
         preemptions: Some(account.preempted),
         voluntary: Some(account.voluntary),
         wait_histogram_usec: Some(waits(&account.waits, account.longest_ns)),
-        blame: None,
-        throttled_by: Vec::new(),
-        at_least: false,
-        lost: 0,
-        gone: false,
-        vm: None,
-        advice: Vec::new(),
-        notes: Vec::new(),
+        ..Target::default()
     }
 }
 
