@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use common::binary;
 use evenkeel_actuate::host::HostError;
-use evenkeel_actuate::host::shape::{Owner, Rate, counters, make_root, shape, unshape};
-use evenkeel_lab::net::iproute;
+use evenkeel_actuate::host::shape::{Owner, Rate, counters, shape};
+use evenkeel_lab::net::{NetError, iproute};
 use evenkeel_lab::net::namespace::{Namespace, enter};
 use evenkeel_lab::net::wiring::{Nic, Wiring, tenant_address};
 use evenkeel_lab::tenant::{Layout, Starter};
@@ -67,6 +67,18 @@ fn sender(namespace: &Namespace, group: &Group, to: SocketAddr) -> TestChild {
     TestChild(command.spawn().unwrap())
 }
 
+/// Does something on a thread in a namespace.
+fn inside<T: Send>(
+    namespace: &Namespace,
+    work: impl FnOnce() -> Result<T, HostError> + Send,
+) -> Result<T, HostError> {
+    namespace.run(|| Ok(work())).unwrap()
+}
+
+fn make_root(namespace: &Namespace, link: &str) -> Result<String, NetError> {
+    iproute::tc(Some(namespace), &format!("qdisc add dev {link} root handle {HANDLE:x}: htb default 0\n"))
+}
+
 fn unified() -> PathBuf {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = text.lines().find(|line| line.contains(" - cgroup2 ")).expect("a cgroup v2 mount");
@@ -85,9 +97,8 @@ fn each_group_sends_at_its_rate_by_the_classes_own_counters() {
     let takers = Starter::new(binary(), Layout::Process).in_namespaces(handles).hold(&specs).unwrap();
     takers.release();
 
-    let inside = Some(wiring.sender.fd());
     let mbit = [24u64, 12];
-    make_root(wiring.sender.fd(), "eth0", HANDLE).unwrap();
+    make_root(&wiring.sender, "eth0").unwrap();
     let rates: Vec<Rate> = groups
         .iter()
         .zip(mbit)
@@ -96,14 +107,14 @@ fn each_group_sends_at_its_rate_by_the_classes_own_counters() {
             bits_per_s: mbit * 1_000_000,
         })
         .collect();
-    shape(inside, "eth0", HANDLE, &rates).unwrap();
+    inside(&wiring.sender, || shape("eth0", HANDLE, &rates)).unwrap();
     let senders: Vec<TestChild> =
         groups.iter().enumerate().map(|(i, group)| sender(&wiring.sender, group, specs_address(i))).collect();
     std::thread::sleep(Duration::from_millis(700));
     let read = || {
         (
             Instant::now(),
-            counters(inside, "eth0", HANDLE).unwrap(),
+            inside(&wiring.sender, || counters("eth0", HANDLE)).unwrap(),
             [0, 1].map(|i| takers.progress(i).unwrap().cycles),
         )
     };
@@ -121,7 +132,7 @@ fn each_group_sends_at_its_rate_by_the_classes_own_counters() {
         assert!(payload < sent && payload > 0.85 * sent, "{payload} of {sent}");
     }
     drop(senders);
-    unshape(inside, "eth0").unwrap();
+    iproute::tc(Some(&wiring.sender), "qdisc del dev eth0 root\n").unwrap();
     let left =
         iproute::batch("tc", &["-s"], Some(&wiring.sender), "qdisc show dev eth0\nfilter show dev eth0\n")
             .unwrap();
@@ -135,14 +146,13 @@ fn specs_address(tenant: usize) -> SocketAddr {
 #[test]
 fn what_cannot_be_shaped_is_said() {
     let namespace = Namespace::make("here").unwrap();
-    let inside = Some(namespace.fd());
     let rates = [Rate { owner: Owner::ClassId(1), bits_per_s: 24_000_000 }];
-    assert!(matches!(shape(inside, "eth7", HANDLE, &rates), Err(HostError::Gone(_))));
-    assert!(matches!(make_root(namespace.fd(), "eth7", HANDLE), Err(HostError::Gone(_))));
-    assert!(matches!(shape(inside, "lo", HANDLE, &[]), Err(HostError::Refused(_))));
+    let shaped = |link: &str, rates: &[Rate]| inside(&namespace, || shape(link, HANDLE, rates));
+    assert!(matches!(shaped("eth7", &rates), Err(HostError::Gone(_))));
+    assert!(matches!(shaped("lo", &[]), Err(HostError::Refused(_))));
     // By class id the program loads and attaches as well.
-    make_root(namespace.fd(), "lo", HANDLE).unwrap();
-    shape(inside, "lo", HANDLE, &rates).unwrap();
-    assert_eq!(counters(inside, "lo", HANDLE).unwrap().len(), 1);
+    make_root(&namespace, "lo").unwrap();
+    shaped("lo", &rates).unwrap();
+    assert_eq!(inside(&namespace, || counters("lo", HANDLE)).unwrap().len(), 1);
     assert!(!fs::exists("/sys/fs/bpf/evenkeel-classifier").unwrap(), "the host sees the pinned program");
 }

@@ -83,17 +83,12 @@ pub struct ClassCounters {
 pub const MAX_GROUPS: usize = 200;
 
 /// Makes a class for each rate below the root discipline `handle:` of a link, which must be ours already (see
-/// [`super::HostKnob::RootQdisc`]), and the classifier. Others' packets pass unshaped. `namespace` is where the link is;
-/// `None`: here.
+/// [`super::HostKnob::RootQdisc`]), and the classifier. Others' packets pass unshaped. The link is one of the calling thread's
+/// network namespace.
 ///
 /// # Errors
 /// See [`HostError`]; the root discipline stays, and deleting it removes what was made.
-pub fn shape(
-    namespace: Option<BorrowedFd<'_>>,
-    link: &str,
-    handle: u16,
-    rates: &[Rate],
-) -> Result<(), HostError> {
+pub fn shape(link: &str, handle: u16, rates: &[Rate]) -> Result<(), HostError> {
     if rates.is_empty() || rates.len() > MAX_GROUPS {
         return Err(HostError::Refused(format!("{} groups: expected 1 to {MAX_GROUPS}", rates.len())));
     }
@@ -115,7 +110,7 @@ pub fn shape(
     let program = load(&program(handle, rates))?;
     let filter =
         format!("filter add dev {link} parent {handle:x}: protocol all prio 1 bpf object-pinned {PIN}\n");
-    in_thread(namespace, || {
+    in_thread(|| {
         tc(&lines)?;
         // bpffs in a mount namespace that ends with this thread: `tc` finds the program, the host sees no mount.
         private_bpffs().map_err(|error| io_error("mounting bpffs", &error))?;
@@ -124,39 +119,14 @@ pub fn shape(
     })
 }
 
-/// Removes the root discipline of ours from a link of another namespace (of the host's own the journal does it).
-///
-/// # Errors
-/// See [`HostError`].
-pub fn unshape(namespace: Option<BorrowedFd<'_>>, link: &str) -> Result<(), HostError> {
-    in_thread(namespace, || tc(&format!("qdisc del dev {link} root\n")))
-}
-
-/// Makes the root discipline on a link of another namespace; on the host's own links use the journal.
-///
-/// # Errors
-/// See [`HostError`].
-pub fn make_root(namespace: BorrowedFd<'_>, link: &str, handle: u16) -> Result<(), HostError> {
-    in_thread(Some(namespace), || {
-        tc(&format!("qdisc add dev {link} root handle {handle:x}: htb default 0\n"))
-    })
-}
-
 /// What the classes below `handle:` of a link have sent, in their order.
 ///
 /// # Errors
 /// See [`HostError`].
-pub fn counters(
-    namespace: Option<BorrowedFd<'_>>,
-    link: &str,
-    handle: u16,
-) -> Result<Vec<ClassCounters>, HostError> {
-    let text = in_thread(namespace, || {
-        let output = Command::new("tc").args(["-s", "class", "show", "dev", link]).output();
-        let output = output.map_err(|error| io_error("tc", &error))?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    })?;
-    Ok(parse_counters(&text, handle))
+pub fn counters(link: &str, handle: u16) -> Result<Vec<ClassCounters>, HostError> {
+    let output = Command::new("tc").args(["-s", "class", "show", "dev", link]).output();
+    let output = output.map_err(|error| io_error("tc", &error))?;
+    Ok(parse_counters(&String::from_utf8_lossy(&output.stdout), handle))
 }
 
 /// What `tc -s class` prints of the classes below `handle:`: `class htb ee01:1 root ..` and, on the next line, `Sent 10 bytes 2 pkt (dropped 0, overlimits 0 requeues 0)`.
@@ -306,23 +276,11 @@ fn private_bpffs() -> io::Result<()> {
     }
 }
 
-/// A thread of its own, in the namespace given: what it does to its namespaces ends with it.
-fn in_thread<T: Send>(
-    namespace: Option<BorrowedFd<'_>>,
-    work: impl FnOnce() -> Result<T, HostError> + Send,
-) -> Result<T, HostError> {
-    let namespace = namespace.map(|fd| fd.as_raw_fd());
+/// A thread of its own: what it does to its namespaces ends with it.
+fn in_thread(work: impl FnOnce() -> Result<(), HostError> + Send) -> Result<(), HostError> {
     std::thread::scope(|scope| {
-        let thread = scope.spawn(move || {
-            if let Some(fd) = namespace {
-                // SAFETY: a descriptor the caller holds open, and a flag; acts on this thread only.
-                if unsafe { libc::setns(fd, libc::CLONE_NEWNET) } < 0 {
-                    return Err(io_error("entering the network namespace", &io::Error::last_os_error()));
-                }
-            }
-            work()
-        });
-        thread.join().unwrap_or_else(|_| Err(io_error("shaping", &io::Error::other("a thread failed"))))
+        let failed = |_| Err(io_error("shaping", &io::Error::other("a thread failed")));
+        scope.spawn(work).join().unwrap_or_else(failed)
     })
 }
 

@@ -356,7 +356,7 @@ fn limit(global: &Global, limit: &Limit) -> Outcome {
         actuator.leave().context("cannot remove the journal")?;
         return Err(error);
     }
-    if let Err(error) = shape(None, &limit.link, handle, &rates) {
+    if let Err(error) = shape(&limit.link, handle, &rates) {
         // Deleting the root takes what was made with it.
         problems(&actuator.close()).iter().for_each(|line| say!("evenkeel: {line}"));
         return Err(of_host(error));
@@ -374,7 +374,7 @@ fn limit(global: &Global, limit: &Limit) -> Outcome {
     }
     let seconds = began.elapsed().as_secs_f64();
     fault::point("net.limited");
-    let sent = counters(None, &limit.link, handle).map_err(of_host);
+    let sent = counters(&limit.link, handle).map_err(of_host);
     let Some(report) = actuator.close() else { return Ok(1) };
     problems(&report).iter().for_each(|line| say!("evenkeel: {line}"));
     print_sent(global, &limit.group, &rates, &sent?, seconds)?;

@@ -11,7 +11,6 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use evenkeel_actuate::libvirt::{SchedInfo, parse_schedinfo};
 use tempfile::TempDir;
 
 use crate::scene::{self, text};
@@ -184,15 +183,17 @@ impl Machine<'_> {
         format!("vm:{}", self.name)
     }
 
-    /// What libvirt says of its share.
+    /// What libvirt says of its share, a line a setting.
     #[track_caller]
-    pub fn schedinfo(&self) -> SchedInfo {
-        parse_schedinfo(&self.libvirt.virsh(&["schedinfo", &self.name])).unwrap()
+    pub fn schedinfo(&self) -> String {
+        self.libvirt.virsh(&["schedinfo", &self.name])
     }
 
     #[track_caller]
     pub fn shares(&self) -> u64 {
-        self.schedinfo().cpu_shares.unwrap()
+        let all = self.schedinfo();
+        let shares = all.lines().find_map(|line| line.strip_prefix("cpu_shares")?.split(':').nth(1));
+        shares.unwrap_or_else(|| panic!("{all}")).trim().parse().unwrap()
     }
 
     pub fn set_shares(&self, shares: u64) {

@@ -28,9 +28,6 @@ pub const TARGETS: &[Target] = &[
     Target::text("tc-classes", |text| {
         let _ = parse_counters(text, 0xee01);
     }),
-    Target::text("schedinfo", |text| {
-        let _ = libvirt::parse_schedinfo(text);
-    }),
     Target::text("machine-group", |text| {
         // What is handed to `virsh` is made of numbers.
         let group = GroupRef { path: text.to_owned(), v2: true };
