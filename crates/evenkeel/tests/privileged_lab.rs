@@ -215,16 +215,20 @@ fn a_service_is_measured_beside_batch_work_under_each_arm_and_nothing_is_left() 
         let point = record.points[cell.point];
         assert_eq!(cell.failed, None, "{point}");
         let evenkeel = point.arm == Arm::Evenkeel;
-        assert_eq!((cell.from_start.is_some(), cell.evenkeel.is_some()), (evenkeel, evenkeel), "{point}");
-        assert!(cell.evenkeel.as_ref().is_none_or(|chosen| chosen.not_restored == 0), "{cell:?}");
-        for measured in cell.from_start.iter().chain(&cell.measured) {
+        assert_eq!(
+            (cell.measured.from_start.is_some(), cell.measured.evenkeel.is_some()),
+            (evenkeel, evenkeel),
+            "{point}"
+        );
+        assert!(cell.measured.evenkeel.as_ref().is_none_or(|chosen| chosen.not_restored == 0), "{cell:?}");
+        for measured in cell.measured.from_start.iter().chain(&cell.measured.in_force) {
             assert!(measured.answered > 0 && measured.answered <= measured.asked, "{point}: {measured:?}");
             let latency = measured.latency.unwrap();
             assert!(latency.p50_usec <= latency.p99_usec && Some(latency.p99_usec) <= latency.p999_usec);
             assert!(measured.service_pct.unwrap() > 0.0, "{point}: {measured:?}");
             assert_eq!(measured.batch_pct.is_some(), point.batch.is_some(), "{point}");
         }
-        let batch = cell.measured.as_ref().unwrap().batch_pct;
+        let batch = cell.measured.in_force.as_ref().unwrap().batch_pct;
         assert!(point.arm != Arm::Default || batch.unwrap() > 0.0, "{point}: {batch:?}");
     }
     // Complete: nothing is run again. With other settings it is another experiment.

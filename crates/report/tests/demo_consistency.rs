@@ -14,6 +14,8 @@ mod made;
 mod reckon;
 #[path = "consistency/shared.rs"]
 mod shared;
+#[path = "consistency/textbook.rs"]
+mod textbook;
 
 use made::World;
 use reckon::{Reckoned, median, of_blocks};

@@ -14,14 +14,14 @@ use evenkeel_tune::{TrialRecord, page, result_of};
 mod made;
 #[path = "consistency/planted.rs"]
 mod planted;
-#[path = "consistency/reckon.rs"]
-mod reckon;
 #[path = "../../report/tests/consistency/shared.rs"]
 mod shared;
+#[path = "../../report/tests/consistency/textbook.rs"]
+mod textbook;
 
 use made::{World, world};
-use reckon::{difference, mean, one};
 use shared::{Random, Tally, count};
+use textbook::{average, sample};
 
 /// What the trials of one settings say.
 struct Arm<'a> {
@@ -43,7 +43,7 @@ impl Arm<'_> {
 
     fn means(&self, quantity: usize) -> Option<f64> {
         let values: Vec<f64> = self.deciding().iter().map(|v| v[quantity]).collect();
-        (!values.is_empty()).then(|| mean(&values))
+        (!values.is_empty()).then(|| average(&values))
     }
 
     fn worth(&self, world: &World) -> Vec<f64> {
@@ -229,13 +229,14 @@ fn headline<'a, 'b>(
     let words = rest.trim_start_matches(" with ");
     // Two settings may be the same but for digits that are not printed.
     let of_words = |a: &&Arm<'_>| a.words == words && a.means(0).is_some();
-    let fits = |a: &&Arm<'_>| of_words(a) && near(one(&a.worth(world)).0, value, 0.0);
+    let fits = |a: &&Arm<'_>| of_words(a) && near(average(&a.worth(world)), value, 0.0);
     let Some(best) = arms.iter().find(fits).or_else(|| arms.iter().find(of_words)) else {
         t.hold(false, || format!("no such settings: {words:?}"));
         return None;
     };
     t.hold(best.keeps(world), || format!("it does not keep the constraints: {first}"));
-    let (own, interval) = one(&best.worth(world));
+    let worth = sample(&best.worth(world)).unwrap();
+    let (own, interval) = (worth.mean, worth.known(0.05));
     let reach = interval.map_or(0.0, |[low, high]| high - low);
     t.hold(near(own, value, 0.0), || format!("{own} is the best's, printed: {first}"));
     if let (Some(own), Some(printed)) = (interval, ends) {
@@ -245,7 +246,7 @@ fn headline<'a, 'b>(
     t.hold(interval.is_none() || ends.is_some(), || format!("no interval is printed: {first}"));
     let compared = keep.iter().any(|a| a.in_last_round());
     for other in keep.iter().filter(|a| !compared || a.in_last_round()) {
-        let theirs = mean(&other.worth(world));
+        let theirs = average(&other.worth(world));
         let better = if world.max { theirs - own } else { own - theirs };
         t.hold(better <= 1e-9 * own.abs(), || format!("{} gave {theirs}: {first}", other.words));
     }
@@ -315,8 +316,13 @@ fn follow(
     let picked = if compared { world.finalists } else { keep };
     let sign = if world.max { 1.0 } else { -1.0 };
     let turned = |arm: &Arm<'_>| arm.worth(world).into_iter().map(|w| sign * w).collect::<Vec<_>>();
-    let (own, interval) = difference(&turned(best), &turned(present), 0.05 / picked.max(1) as f64);
-    let size = mean(&turned(best)).abs() + mean(&turned(present)).abs();
+    let (Some(ours), Some(theirs)) = (sample(&turned(best)), sample(&turned(present))) else {
+        return Some("a gain of what has no values");
+    };
+    let alpha = 0.05 / picked.max(1) as f64;
+    let (own, both) = ours.less(&theirs, alpha);
+    let interval = ours.known(alpha).and(theirs.known(alpha)).map(|_| both);
+    let size = ours.mean.abs() + theirs.mean.abs();
     if !near(own, value, 1e-9 * size) {
         return Some("the gain is another");
     }

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{Options, Point};
 use crate::net::measure::Measured;
-use crate::runner::grid::{GridCell, GridOptions, GridRecord};
+use crate::runner::grid::{GridCell, GridOptions, GridRecord, Measures};
 use crate::vm::machine::VmThread;
 
 /// Value of [`GridRecord::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-tenants/v1";
 
 /// The experiments on tenants with all results so far.
-pub type TenantsRecord = GridRecord<Options, Point, Cell>;
+pub type TenantsRecord = GridRecord<Options, Point, Tenants>;
 
 impl GridOptions for Options {
     const SCHEMA: &'static str = SCHEMA;
@@ -24,16 +24,11 @@ impl GridOptions for Options {
 }
 
 /// One repetition at one point.
+pub type Cell = GridCell<Tenants>;
+
+/// What was measured of the tenants of a point.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Cell {
-    /// Index of the point.
-    pub point: usize,
-    /// Repetition, from 0.
-    pub repetition: u32,
-    /// When it began, RFC 3339.
-    pub began: String,
-    /// How long it took, set-up included, seconds.
-    pub took_s: f64,
+pub struct Tenants {
     /// Flows measured, for `tenants-net`.
     #[serde(default)]
     pub net: Option<Measured>,
@@ -42,9 +37,13 @@ pub struct Cell {
     pub cpu: Option<CpuMeasured>,
     #[serde(default)]
     pub threads: Vec<Vec<VmThread>>,
-    /// Why there is no result.
-    #[serde(default)]
-    pub failed: Option<String>,
+}
+
+impl Measures for Tenants {
+    /// A flow that broke is missing from its tenant's figures: that is no bias.
+    fn broken(&self) -> Option<&str> {
+        self.net.iter().flat_map(|net| &net.flows).find_map(|flow| flow.broken.as_deref())
+    }
 }
 
 /// CPU time of tenants that want all they can get.
@@ -78,30 +77,15 @@ pub struct TenantCpu {
     pub events_per_s: Option<f64>,
 }
 
-impl GridCell for Cell {
-    fn place(&self) -> (usize, u32) {
-        (self.point, self.repetition)
-    }
-
-    /// A flow that broke is missing from its tenant's figures: that is no bias.
-    fn failed(&self) -> Option<&str> {
-        let broken = || self.net.iter().flat_map(|net| &net.flows).find_map(|flow| flow.broken.as_deref());
-        self.failed.as_deref().or_else(broken)
-    }
-}
-
-impl TenantsRecord {
-    /// The repetitions of a point, by its index, that have a result.
-    pub(super) fn results(&self, point: usize) -> Results<'_> {
-        let good = |cell: &&Cell| cell.point == point && cell.failed().is_none();
-        Results(self.cells.iter().filter(good).collect())
-    }
-}
-
 /// The repetitions of a point that have a result: the sample of its figures.
 pub(super) struct Results<'a>(pub Vec<&'a Cell>);
 
-impl Results<'_> {
+impl<'a> Results<'a> {
+    /// Of a point, by its index.
+    pub fn of(record: &'a TenantsRecord, point: usize) -> Self {
+        Self(record.results(point).collect())
+    }
+
     /// A quantity, a value a repetition; `None` where one does not know it.
     pub fn mean(&self, of: impl Fn(&Cell) -> Option<f64>) -> Option<Mean> {
         Mean::of(&self.0.iter().map(|cell| of(cell)).collect::<Option<Vec<f64>>>()?)
@@ -109,6 +93,6 @@ impl Results<'_> {
 
     /// The same of the flows.
     pub fn net(&self, of: impl Fn(&Measured) -> Option<f64>) -> Option<Mean> {
-        self.mean(|cell| of(cell.net.as_ref()?))
+        self.mean(|cell| of(cell.measured.net.as_ref()?))
     }
 }

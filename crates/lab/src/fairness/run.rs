@@ -1,22 +1,19 @@
 //! How tenants are made and measured in a cell; the loop around the cells is [`crate::runner::bench`].
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::atomic::AtomicBool;
 
 use evenkeel_base::{CpuSet, CpuTimes, Topology};
-use evenkeel_experiment::file::Order;
 use evenkeel_experiment::record::Requirement;
 use evenkeel_linux::{Root, proc_stat};
 
 use super::plan::{Kind, Options, Point, Which};
-use super::record::{Cell, CpuMeasured, TenantCpu, TenantsRecord};
+use super::record::{Cell, CpuMeasured, TenantCpu, Tenants as Measures, TenantsRecord};
 use crate::launch::group::weight_of;
 use crate::net::measure::{Measured, Timing, cpu_ns, host_between, until};
 use crate::net::scene::NamespaceScene;
 use crate::net::tool_scene::ToolScene;
 use crate::net::wiring::Nic;
-use crate::runner::bench::now;
 use crate::runner::{Bench, Passes, Run, RunError, facts, online};
 use crate::tenant::{Layout, Starter};
 use crate::vm::VmError;
@@ -50,13 +47,7 @@ pub fn run(options: &Options, tools: Tools<'_>, run: &mut Run<'_>) -> Result<Ten
     if let Some(tool) = options.traffic.tool() {
         tool.find().map_err(|error| RunError::Missing(error.to_string()))?;
     }
-    let passes = Passes {
-        labels: points.iter().map(ToString::to_string).collect(),
-        repetitions: options.repetitions,
-        order: Order::Shuffled,
-        seed: 1,
-        shard: None,
-    };
+    let passes = Passes::shuffled(&points, options.repetitions);
     let stop = run.stop;
     run.cells(&passes, &mut Tenants { options, points, tools, stop, cpus: online(), stock: None })
 }
@@ -113,17 +104,12 @@ impl Bench for Tenants<'_, '_> {
         _: &mut dyn FnMut(f64),
     ) -> Result<Option<Cell>, RunError> {
         let point = self.points[index].clone();
-        let begun = Instant::now();
-        let mut cell = Cell { point: index, repetition, began: now(), ..Cell::default() };
-        cell.failed = self.measure(&point, &mut cell).err();
-        cell.took_s = begun.elapsed().as_secs_f64();
+        let cell = Cell::measure(index, repetition, self.stop, |measured| self.measure(&point, measured));
         if let Some(stock) = self.stock.as_ref().filter(|_| record.requirements.iter().all(|r| r.name != KVM))
         {
             record.requirements.push(kvm(stock));
         }
-        // What was interrupted is not a result.
-        let interrupted = self.stop.load(Ordering::Relaxed) && cell.failed.is_some();
-        Ok((!interrupted).then_some(cell))
+        Ok(cell)
     }
 }
 
@@ -163,7 +149,7 @@ fn kvm(stock: &Result<Stock, String>) -> Requirement {
 }
 
 impl Tenants<'_, '_> {
-    fn measure(&mut self, point: &Point, cell: &mut Cell) -> Result<(), String> {
+    fn measure(&mut self, point: &Point, measured: &mut Measures) -> Result<(), String> {
         if point.kind == Kind::VmVf {
             // Before an image is made, perhaps a kernel fetched, for nothing.
             free_functions(Path::new("/sys"), point.tenants + 1)?;
@@ -176,13 +162,13 @@ impl Tenants<'_, '_> {
             Which::TenantsNet => {
                 // Unset afterwards whatever happens; that it cannot be set was noted at the start.
                 let set = point.rps && (self.tools.flow_table)(true).is_ok();
-                let result = self.net(point, &mut cell.threads);
+                let result = self.net(point, &mut measured.threads);
                 if set && let Err(why) = (self.tools.flow_table)(false) {
                     tracing::warn!("net.core.rps_sock_flow_entries could not be restored: {why}");
                 }
-                cell.net = Some(result?);
+                measured.net = Some(result?);
             }
-            Which::TenantsCpu => cell.cpu = Some(self.cpu(point, &mut cell.threads)?),
+            Which::TenantsCpu => measured.cpu = Some(self.cpu(point, &mut measured.threads)?),
         }
         Ok(())
     }

@@ -81,13 +81,14 @@ pub struct Row {
 pub fn study(record: &TenantsRecord) -> Study {
     let mut rows = Vec::new();
     for (index, point) in record.points.iter().enumerate() {
-        let results = record.results(index);
+        let results = Results::of(record, index);
         if !results.0.is_empty() {
             rows.push(row(&record.host, point, &results));
         }
     }
     compare_with_bare_metal(&mut rows);
-    let method = record.cells.iter().find_map(|cell| Some(cell.net.as_ref()?.host.softirq_method.clone()));
+    let method =
+        record.cells.iter().find_map(|cell| Some(cell.measured.net.as_ref()?.host.softirq_method.clone()));
     let answers = super::verdict::verdicts(record, &rows);
     GridStudy::of(SCHEMA, record, rows, answers, Softirq { softirq_method: method.unwrap_or_default() })
 }
@@ -98,7 +99,7 @@ fn row(host: &Host, point: &Point, results: &Results<'_>) -> Row {
     let net = |of: &dyn Fn(&Measured) -> Option<f64>| estimate(results.net(of));
     let bias = |of: &dyn Fn(&TenantMeasured) -> Option<f64>| net(&|m| bias_pct(&m.each(of)?));
     let cells = &results.0;
-    let is_cpu = cells.iter().any(|cell| cell.cpu.is_some());
+    let is_cpu = cells.iter().any(|cell| cell.measured.cpu.is_some());
     let shares: Vec<Vec<f64>> = cells.iter().filter_map(|cell| cpu_shares(cell)).collect();
     let feasible_pct = cells.first().and_then(|cell| feasible(host, point, cell)).unwrap_or_default();
     // One repetition shows no interval: that a deviation is not below 0 is no news.
@@ -113,13 +114,13 @@ fn row(host: &Host, point: &Point, results: &Results<'_>) -> Row {
         latency_mean_usec: net(&Measured::mean_usec),
         latency_p50_usec: net(&|m| Some(m.latency?.p50_usec)),
         latency_p99_usec: net(&|m| Some(m.latency?.p99_usec)),
-        cpu_pct: over(&|cell| match (&cell.net, &cell.cpu) {
+        cpu_pct: over(&|cell| match (&cell.measured.net, &cell.measured.cpu) {
             (Some(net), _) => net.host.cpu_pct,
             (None, Some(cpu)) => (!cpu.per_cpu_pct.is_empty()).then(|| cpu.per_cpu_pct.iter().sum()),
             _ => None,
         }),
-        others_pct: over(&|cell| cell.cpu.as_ref()?.others_pct),
-        spread: over(&|cell| match (&cell.net, &cell.cpu) {
+        others_pct: over(&|cell| cell.measured.cpu.as_ref()?.others_pct),
+        spread: over(&|cell| match (&cell.measured.net, &cell.measured.cpu) {
             (Some(net), _) => net.host.spread,
             (None, Some(cpu)) => spread(&cpu.per_cpu_pct),
             _ => None,
@@ -154,7 +155,7 @@ fn row(host: &Host, point: &Point, results: &Results<'_>) -> Row {
 
 /// The shares that weights, threads and CPUs allow, percent; `None` where the host's CPUs are not known.
 fn feasible(host: &Host, point: &Point, cell: &Cell) -> Option<Vec<f64>> {
-    let cpu = cell.cpu.as_ref()?;
+    let cpu = cell.measured.cpu.as_ref()?;
     let group = |weight| FairGroup { parent: None, weight, quota_cpus: None, cpus: cpu.cpus.clone() };
     let greedy = |t: &TenantCpu| (group(t.weight as f64), f64::INFINITY, point.vcpus.unwrap_or(1));
     let got = shares(&machine(host)?, cpu.tenants.iter().map(greedy))?;
@@ -182,14 +183,15 @@ pub(super) fn deviation(results: &Results<'_>, due: &[f64]) -> Option<Figure> {
 
 /// Each tenant's part of the CPU time all of them got, percent.
 pub(super) fn cpu_shares(cell: &Cell) -> Option<Vec<f64>> {
-    let got: Vec<f64> = cell.cpu.as_ref()?.tenants.iter().map(|t| t.cpu_pct).collect::<Option<_>>()?;
+    let got: Vec<f64> =
+        cell.measured.cpu.as_ref()?.tenants.iter().map(|t| t.cpu_pct).collect::<Option<_>>()?;
     let sum: f64 = got.iter().sum();
     (sum > 0.0).then(|| got.iter().map(|pct| pct / sum * 100.0).collect())
 }
 
 /// CPU time per weight, 1 on average: equal when weights hold.
 fn shares_per_weight(cell: &Cell) -> Option<Vec<f64>> {
-    let cpu = cell.cpu.as_ref()?;
+    let cpu = cell.measured.cpu.as_ref()?;
     let weights: u64 = cpu.tenants.iter().map(|t| t.weight).sum();
     let shares = cpu_shares(cell)?;
     Some(
@@ -244,7 +246,7 @@ mod tests {
 
     use super::*;
     use crate::fairness::plan::{Options, Which};
-    use crate::fairness::record::CpuMeasured;
+    use crate::fairness::record::{CpuMeasured, Tenants};
     use crate::net::measure::{FlowMeasured, HostMeasured};
 
     #[test]
@@ -263,7 +265,7 @@ mod tests {
         record.host.cpus = Some(2);
         for (point, cell) in record.points.iter_mut().zip(&mut record.cells) {
             (point.one_cpu, point.vcpus) = (false, Some(1));
-            if let Some(cpu) = &mut cell.cpu {
+            if let Some(cpu) = &mut cell.measured.cpu {
                 cpu.cpus = None;
             }
         }
@@ -333,7 +335,8 @@ mod tests {
                 flows: vec![flow(None), flow(broken)],
                 host: HostMeasured::default(),
             };
-            record.cells.push(Cell { repetition, net: Some(net), ..Cell::default() });
+            let measured = Tenants { net: Some(net), ..Tenants::default() };
+            record.cells.push(Cell { repetition, ..Cell::from(measured) });
         }
         let study = study(&record);
         assert_eq!((study.rows[0].repetitions, study.rows[0].bias_transactions_pct.unwrap().value), (3, 0.0));
@@ -355,7 +358,7 @@ mod tests {
         let others = |got: f64, others: f64| {
             let mut record = record(&[(100, got), (200, 60.0)]);
             repeat(&mut record, [got + 0.01, got - 0.01]);
-            for cpu in record.cells.iter_mut().filter_map(|cell| cell.cpu.as_mut()) {
+            for cpu in record.cells.iter_mut().filter_map(|cell| cell.measured.cpu.as_mut()) {
                 cpu.others_pct = Some(others);
             }
             study(&record).answers.remove(0)
@@ -374,7 +377,7 @@ mod tests {
     fn repeat(record: &mut TenantsRecord, got: [f64; 2]) {
         for (repetition, got) in (1..).zip(got) {
             let mut cell = Cell { repetition, ..record.cells[0].clone() };
-            if let Some(cpu) = &mut cell.cpu {
+            if let Some(cpu) = &mut cell.measured.cpu {
                 cpu.tenants[0].cpu_pct = Some(got);
             }
             record.cells.push(cell);
@@ -404,7 +407,7 @@ mod tests {
             steal_pct: None,
             others_pct: Some(0.5),
         };
-        let cell = Cell { cpu: Some(cpu), ..Cell::default() };
+        let cell = Cell::from(Tenants { cpu: Some(cpu), ..Tenants::default() });
         let mut record = TenantsRecord::begin("tenants-cpu", Host::default(), options, vec![], points);
         record.cells.push(cell);
         record

@@ -29,7 +29,7 @@ pub(super) fn verdicts(record: &TenantsRecord, rows: &[Row]) -> Vec<Verdict> {
 
 /// Repetitions of a row that have a result.
 fn results<'a>(record: &'a TenantsRecord, row: &Row) -> Results<'a> {
-    record.results(record.points.iter().position(|point| *point == row.point).unwrap_or(usize::MAX))
+    Results::of(record, record.points.iter().position(|point| *point == row.point).unwrap_or(usize::MAX))
 }
 
 /// The throughput of a point, a value a repetition.
@@ -97,7 +97,8 @@ fn net<'a>(record: &'a TenantsRecord, rows: &'a [Row]) -> Vec<Draft<'a>> {
 
 /// Whole windows in which a tenant got no answer at all, though its flows waited for one; nothing where there was none.
 fn standstill<'a>(record: &'a TenantsRecord, row: &'a Row) -> Option<Draft<'a>> {
-    let cells: Vec<&Measured> = results(record, row).0.into_iter().filter_map(|c| c.net.as_ref()).collect();
+    let cells: Vec<&Measured> =
+        results(record, row).0.into_iter().filter_map(|c| c.measured.net.as_ref()).collect();
     let count = |tenant: usize| {
         let windows = cells.iter().filter_map(|m| m.tenants.get(tenant)).flat_map(|t| &t.windows);
         (windows.clone().filter(|n| **n == 0).count(), windows.count())

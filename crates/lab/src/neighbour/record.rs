@@ -4,13 +4,13 @@ use evenkeel_workload::latency::LatencySummary;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Options, Point};
-use crate::runner::grid::{GridCell, GridOptions, GridRecord};
+use crate::runner::grid::{GridCell, GridOptions, GridRecord, Measures};
 
 /// Value of [`GridRecord::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-neighbour/v1";
 
 /// The experiment with all results so far.
-pub type NeighbourRecord = GridRecord<Options, Point, Cell>;
+pub type NeighbourRecord = GridRecord<Options, Point, Arms>;
 
 impl GridOptions for Options {
     const SCHEMA: &'static str = SCHEMA;
@@ -21,28 +21,22 @@ impl GridOptions for Options {
 }
 
 /// One repetition at one point.
+pub type Cell = GridCell<Arms>;
+
+/// What was measured of a service next to batch work.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Cell {
-    /// Index of the point.
-    pub point: usize,
-    /// Repetition, from 0.
-    pub repetition: u32,
-    /// When it began, RFC 3339.
-    pub began: String,
-    /// How long it took, set-up included, seconds.
-    pub took_s: f64,
+pub struct Arms {
     /// From the start of evenkeel, its trial included; `None` for the other arms.
     #[serde(default)]
     pub from_start: Option<Measured>,
     /// With whatever is in force; for evenkeel once that time is over.
-    #[serde(default)]
-    pub measured: Option<Measured>,
+    #[serde(default, rename = "measured")]
+    pub in_force: Option<Measured>,
     #[serde(default)]
     pub evenkeel: Option<Chosen>,
-    /// Why there is no result.
-    #[serde(default)]
-    pub failed: Option<String>,
 }
+
+impl Measures for Arms {}
 
 /// What was measured over some time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -85,22 +79,10 @@ pub struct Chosen {
     pub not_restored: u64,
 }
 
-impl GridCell for Cell {
-    fn place(&self) -> (usize, u32) {
-        (self.point, self.repetition)
-    }
-
-    fn failed(&self) -> Option<&str> {
-        self.failed.as_deref()
-    }
-}
-
 impl NeighbourRecord {
     /// The cell of a point in a repetition, where it has a result.
     pub(super) fn cell(&self, point: &Point, repetition: u32) -> Option<&Cell> {
         let index = self.points.iter().position(|other| other == point)?;
-        self.cells
-            .iter()
-            .find(|cell| (cell.point, cell.repetition) == (index, repetition) && cell.failed.is_none())
+        self.results(index).find(|cell| cell.repetition == repetition)
     }
 }

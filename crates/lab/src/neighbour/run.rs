@@ -2,17 +2,15 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenkeel_base::Topology;
-use evenkeel_experiment::file::Order;
 use evenkeel_experiment::record::Requirement;
 use evenkeel_workload::burn::monotonic_ns;
 
 use super::plan::{Arm, NAME, Options, Point};
-use super::record::{Cell, Measured, NeighbourRecord};
+use super::record::{Arms, Cell, Measured, NeighbourRecord};
 use super::scene::{Asking, Scene};
-use crate::runner::bench::now;
 use crate::runner::host::undisturbed;
 use crate::runner::{Bench, Passes, Run, RunError, facts, is_program, online};
 
@@ -46,13 +44,7 @@ pub fn run(options: &Options, tools: Tools<'_>, run: &mut Run<'_>) -> Result<Nei
         )));
     }
     crate::launch::sweep_stale();
-    let passes = Passes {
-        labels: points.iter().map(ToString::to_string).collect(),
-        repetitions: options.repetitions,
-        order: Order::Shuffled,
-        seed: 1,
-        shard: None,
-    };
+    let passes = Passes::shuffled(&points, options.repetitions);
     let stop = run.stop;
     run.cells(&passes, &mut Neighbours { options, asked, points, tools, stop })
 }
@@ -106,18 +98,13 @@ impl Bench for Neighbours<'_, '_> {
         repetition: u32,
         part: &mut dyn FnMut(f64),
     ) -> Result<Option<Cell>, RunError> {
-        let begun = Instant::now();
-        let mut cell = Cell { point: index, repetition, began: now(), ..Cell::default() };
-        cell.failed = self.measure(&self.points[index], &mut cell, part).err();
-        cell.took_s = begun.elapsed().as_secs_f64();
-        // What was interrupted is not a result.
-        let interrupted = self.stop.load(Ordering::Relaxed) && cell.failed.is_some();
-        Ok((!interrupted).then_some(cell))
+        let point = &self.points[index];
+        Ok(Cell::measure(index, repetition, self.stop, |arms| self.measure(point, arms, part)))
     }
 }
 
 impl Neighbours<'_, '_> {
-    fn measure(&self, point: &Point, cell: &mut Cell, part: &mut dyn FnMut(f64)) -> Result<(), String> {
+    fn measure(&self, point: &Point, arms: &mut Arms, part: &mut dyn FnMut(f64)) -> Result<(), String> {
         let said = |error: RunError| error.to_string();
         let Options { settle_s, seconds, decide_s, .. } = *self.options;
         let threads = u32::try_from(online().len()).unwrap_or(1);
@@ -144,11 +131,11 @@ impl Neighbours<'_, '_> {
         };
         if is_evenkeel {
             let evenkeel = scene.evenkeel().map_err(said)?;
-            cell.from_start = Some(over(asking.next())?);
-            cell.measured = Some(over(asking.next())?);
-            cell.evenkeel = Some(evenkeel.end()?);
+            arms.from_start = Some(over(asking.next())?);
+            arms.in_force = Some(over(asking.next())?);
+            arms.evenkeel = Some(evenkeel.end()?);
         } else {
-            cell.measured = Some(over(asking.next())?);
+            arms.in_force = Some(over(asking.next())?);
         }
         Ok(())
     }

@@ -91,7 +91,7 @@ impl Place {
     }
 
     fn pick(self, cell: &Cell) -> Option<&Measured> {
-        if self.from_start { cell.from_start.as_ref() } else { cell.measured.as_ref() }
+        if self.from_start { cell.measured.from_start.as_ref() } else { cell.measured.in_force.as_ref() }
     }
 }
 
@@ -189,7 +189,7 @@ fn row(record: &NeighbourRecord, place: Place) -> Option<Row> {
     };
     let service = record.each(alone, |m| m.service_pct).and_then(|values| Some(Mean::of(&values)?.value));
     let chosen = (0..record.options.repetitions)
-        .filter_map(|r| record.cell(&point, r)?.evenkeel.as_ref())
+        .filter_map(|r| record.cell(&point, r)?.measured.evenkeel.as_ref())
         .filter(|_| !place.from_start);
     let beside = point.batch.is_some();
     Some(Row {
@@ -300,7 +300,7 @@ mod tests {
         let mut record = record(|_, _, _| measured(100.0, 100.0, (10, 10)));
         let idle = record.points.iter().position(|p| p.arm == Arm::CpuIdle).unwrap();
         for cell in record.cells.iter_mut().filter(|cell| cell.point == idle) {
-            (cell.failed, cell.measured) = (Some("cpu.idle: no such file".into()), None);
+            (cell.failed, cell.measured.in_force) = (Some("cpu.idle: no such file".into()), None);
         }
         let study = study(&record);
         let point =
@@ -314,7 +314,7 @@ mod tests {
     fn a_point_of_which_one_repetition_failed_says_how_many() {
         let mut record = record(|_, _, _| measured(100.0, 100.0, (10, 10)));
         let at = record.cells.iter().position(|cell| record.points[cell.point].arm == Arm::CpuIdle).unwrap();
-        (record.cells[at].failed, record.cells[at].measured) = (Some("no answer".into()), None);
+        (record.cells[at].failed, record.cells[at].measured.in_force) = (Some("no answer".into()), None);
         let point = record.points[record.cells[at].point];
         let study = study(&record);
         assert_eq!(study.failed, [(format!("{point} (1 of 3 repetitions)"), "no answer".to_owned())]);

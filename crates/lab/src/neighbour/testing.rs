@@ -4,7 +4,7 @@ use evenkeel_experiment::record::{CellRecord, Host};
 use evenkeel_workload::latency::LatencySummary;
 
 use super::plan::{Arm, NAME, Options, Point};
-use super::record::{Cell, Chosen, Measured, NeighbourRecord};
+use super::record::{Arms, Cell, Chosen, Measured, NeighbourRecord};
 
 /// What was measured, by the 99th percentile, the batch's CPU and how many were asked and answered.
 pub(super) fn measured(p99_usec: f64, batch_pct: f64, (asked, answered): (u64, u64)) -> Measured {
@@ -41,15 +41,12 @@ pub(super) fn record_of(options: Options, of: impl Fn(&Point, u32, bool) -> Meas
         for (index, point) in points.iter().enumerate() {
             let evenkeel = point.arm == Arm::Evenkeel;
             let chosen = Chosen { settings: "idle groups".into(), why: "kept".into(), not_restored: 0 };
-            let cell = Cell {
-                point: index,
-                repetition,
-                measured: Some(of(point, repetition, false)),
+            let measured = Arms {
+                in_force: Some(of(point, repetition, false)),
                 from_start: evenkeel.then(|| of(point, repetition, true)),
                 evenkeel: evenkeel.then_some(chosen),
-                ..Cell::default()
             };
-            record.add(cell, "end".into());
+            record.add(Cell { point: index, repetition, ..measured.into() }, "end".into());
         }
     }
     record

@@ -174,7 +174,8 @@ fn beside_best(record: &NeighbourRecord, default: Point) -> Option<Draft<'_>> {
 
 /// ` (in force: idle groups in 2, kernel default in 1 of 3)`.
 fn settings(record: &NeighbourRecord, point: Point) -> String {
-    let cells = (0..record.options.repetitions).filter_map(|r| record.cell(&point, r)?.evenkeel.as_ref());
+    let cells =
+        (0..record.options.repetitions).filter_map(|r| record.cell(&point, r)?.measured.evenkeel.as_ref());
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for chosen in cells {
         match counts.iter_mut().find(|(name, _)| *name == chosen.settings) {

@@ -132,6 +132,12 @@ impl Run<'_> {
 }
 
 impl Passes {
+    /// All of these points, in orders that are the same in each run.
+    pub fn shuffled<P: ToString>(points: &[P], repetitions: u32) -> Self {
+        let labels = points.iter().map(P::to_string).collect();
+        Self { labels, repetitions, order: Order::Shuffled, seed: 1, shard: None }
+    }
+
     /// The cells, point and repetition, in the order in which they are run. A shard has some of the passes, each as it is
     /// without shards.
     pub fn cells(&self) -> Vec<(usize, u32)> {
@@ -164,13 +170,7 @@ mod tests {
     use super::*;
 
     fn passes(points: usize, repetitions: u32) -> Passes {
-        Passes {
-            labels: vec![String::new(); points],
-            repetitions,
-            order: Order::Shuffled,
-            seed: 1,
-            shard: None,
-        }
+        Passes::shuffled(&vec![""; points], repetitions)
     }
 
     #[test]

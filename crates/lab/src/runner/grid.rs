@@ -2,6 +2,8 @@
 //! figured out of it, is the experiment's own.
 
 use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use evenkeel_experiment::decide::Verdict;
 use evenkeel_experiment::record::{CellRecord, Host, Requirement};
@@ -18,17 +20,65 @@ pub trait GridOptions {
     fn repetitions(&self) -> u32;
 }
 
+/// What was measured of a point.
+pub trait Measures {
+    /// What broke in it, so that its figures are no result.
+    fn broken(&self) -> Option<&str> {
+        None
+    }
+}
+
 /// A point measured once.
-pub trait GridCell {
-    /// Index of the point, and the repetition.
-    fn place(&self) -> (usize, u32);
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GridCell<M> {
+    /// Index of the point.
+    pub point: usize,
+    /// Repetition, from 0.
+    pub repetition: u32,
+    /// When it began, RFC 3339.
+    pub began: String,
+    /// How long it took, set-up included, seconds.
+    pub took_s: f64,
+    #[serde(flatten)]
+    pub measured: M,
     /// Why there is no result.
-    fn failed(&self) -> Option<&str>;
+    #[serde(default)]
+    pub failed: Option<String>,
+}
+
+impl<M: Default> GridCell<M> {
+    /// Measures a point. `None` when that was stopped before its end: what was interrupted is not a result.
+    pub fn measure(
+        point: usize,
+        repetition: u32,
+        stop: &AtomicBool,
+        measure: impl FnOnce(&mut M) -> Result<(), String>,
+    ) -> Option<Self> {
+        let (began, begun) = (now(), Instant::now());
+        let mut measured = M::default();
+        let failed = measure(&mut measured).err();
+        let interrupted = stop.load(Ordering::Relaxed) && failed.is_some();
+        let took_s = begun.elapsed().as_secs_f64();
+        (!interrupted).then_some(Self { point, repetition, began, took_s, measured, failed })
+    }
+}
+
+impl<M: Measures> GridCell<M> {
+    /// Why there is no result.
+    pub fn failed(&self) -> Option<&str> {
+        self.failed.as_deref().or_else(|| self.measured.broken())
+    }
+}
+
+impl<M: Default> From<M> for GridCell<M> {
+    fn from(measured: M) -> Self {
+        Self { measured, ..Self::default() }
+    }
 }
 
 /// An experiment with all its results so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GridRecord<O, P, C> {
+pub struct GridRecord<O, P, M> {
     /// [`GridOptions::SCHEMA`].
     pub schema: String,
     pub name: String,
@@ -44,10 +94,10 @@ pub struct GridRecord<O, P, C> {
     /// The points, in order: what could not be is left out.
     pub points: Vec<P>,
     /// Cells done, in the order in which they were run.
-    pub cells: Vec<C>,
+    pub cells: Vec<GridCell<M>>,
 }
 
-impl<O: GridOptions, P, C> GridRecord<O, P, C> {
+impl<O: GridOptions, P, M: Measures> GridRecord<O, P, M> {
     pub fn begin(name: &str, host: Host, options: O, requirements: Vec<Requirement>, points: Vec<P>) -> Self {
         Self {
             schema: O::SCHEMA.into(),
@@ -62,38 +112,43 @@ impl<O: GridOptions, P, C> GridRecord<O, P, C> {
             cells: Vec::new(),
         }
     }
+
+    /// The repetitions of a point, by its index, that have a result.
+    pub(crate) fn results(&self, point: usize) -> impl Iterator<Item = &GridCell<M>> {
+        self.cells.iter().filter(move |cell| cell.point == point && cell.failed().is_none())
+    }
 }
 
-impl<O, P, C> CellRecord for GridRecord<O, P, C>
+impl<O, P, M> CellRecord for GridRecord<O, P, M>
 where
     O: GridOptions + Serialize + DeserializeOwned,
     P: Serialize + DeserializeOwned,
-    C: GridCell + Serialize + DeserializeOwned,
+    M: Serialize + DeserializeOwned,
 {
     const SCHEMA: &'static str = O::SCHEMA;
-    type Cell = C;
+    type Cell = GridCell<M>;
 
-    fn cells(&self) -> &[C] {
+    fn cells(&self) -> &[GridCell<M>] {
         &self.cells
     }
 
-    fn place(cell: &C) -> (usize, u32) {
-        cell.place()
+    fn place(cell: &GridCell<M>) -> (usize, u32) {
+        (cell.point, cell.repetition)
     }
 
     fn planned(&self) -> usize {
         self.points.len() * self.options.repetitions() as usize
     }
 
-    fn add(&mut self, cell: C, finished: String) {
+    fn add(&mut self, cell: GridCell<M>, finished: String) {
         self.cells.push(cell);
         self.finished = self.is_complete().then_some(finished);
     }
 }
 
-/// What a record says: rows of figures, and what it has of its own (`M`).
+/// What a record says: rows of figures, and what it has of its own (`E`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GridStudy<R, M> {
+pub struct GridStudy<R, E> {
     /// The experiment's own.
     pub schema: String,
     pub name: String,
@@ -114,25 +169,25 @@ pub struct GridStudy<R, M> {
     pub answers: Vec<Verdict>,
     /// What only this experiment has.
     #[serde(flatten)]
-    pub more: M,
+    pub more: E,
 }
 
-impl<R, M> GridStudy<R, M> {
+impl<R, E> GridStudy<R, E> {
     /// The study of a record with these rows and verdicts.
-    pub fn of<O, P: Display, C: GridCell>(
+    pub fn of<O, P: Display, M: Measures>(
         schema: &str,
-        record: &GridRecord<O, P, C>,
+        record: &GridRecord<O, P, M>,
         rows: Vec<R>,
         answers: Vec<Verdict>,
-        more: M,
+        more: E,
     ) -> Self
     where
-        GridRecord<O, P, C>: CellRecord,
+        GridRecord<O, P, M>: CellRecord,
     {
         let failed = record.points.iter().enumerate().filter_map(|(index, point)| {
-            let cells = || record.cells.iter().filter(move |cell| cell.place().0 == index);
-            let (all, failed) = (cells().count(), cells().filter_map(GridCell::failed).count());
-            let why = cells().find_map(GridCell::failed)?;
+            let cells = || record.cells.iter().filter(move |cell| cell.point == index);
+            let whys = || cells().filter_map(GridCell::failed);
+            let (all, failed, why) = (cells().count(), whys().count(), whys().next()?);
             let part =
                 if failed == all { String::new() } else { format!(" ({failed} of {all} repetitions)") };
             Some((format!("{point}{part}"), why.to_owned()))

@@ -13,6 +13,7 @@ mod printed;
 mod shared;
 mod sim;
 mod tenants;
+mod textbook;
 
 use printed::{follows, printed};
 

@@ -113,9 +113,7 @@ pub fn follows(p: &Printed) -> Result<(), String> {
     Ok(())
 }
 
-pub fn average(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
+pub use crate::textbook::average;
 
 pub fn near(a: f64, b: f64) -> bool {
     (a - b).abs() <= 6e-3 * a.abs().max(b.abs()) + 1e-4

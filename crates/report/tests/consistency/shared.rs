@@ -1,4 +1,4 @@
-//! What the tests of consistency share, those of other crates included: numbers that look random, what is counted, Student's t.
+//! What the tests of consistency share, those of other crates included: numbers that look random, what is counted.
 //! Nothing of the tested code is used.
 
 #![allow(dead_code)]
@@ -54,26 +54,4 @@ impl Tally {
         self.sentences += 1;
         *self.kinds.entry(kind).or_default() += 1;
     }
-}
-
-/// Integral of sin^(v-1) from 0 to phi: Simpson's rule in the square root of the angle.
-fn tail(v: f64, phi: f64) -> f64 {
-    let (n, to) = (240, phi.sqrt());
-    let h = to / f64::from(n);
-    let f = |w: f64| if w == 0.0 { 0.0 } else { 2.0 * w * (w * w).sin().powf(v - 1.0) };
-    let inner = (1..n).map(|i| f64::from(if i % 2 == 1 { 4 } else { 2 }) * f(f64::from(i) * h)).sum::<f64>();
-    (f(0.0) + inner + f(to)) * h / 3.0
-}
-
-/// The t that a Student-t variable with `v` degrees of freedom exceeds in size with probability `alpha`: with
-/// t = sqrt(v) cot(phi) that probability is the part of the angle's density up to phi.
-pub fn t_two_sided(alpha: f64, v: f64) -> f64 {
-    let right = std::f64::consts::FRAC_PI_2;
-    let all = tail(v, right);
-    let (mut low, mut high) = (0.0, right);
-    for _ in 0..60 {
-        let phi = (low + high) / 2.0;
-        if tail(v, phi) < alpha * all { low = phi } else { high = phi }
-    }
-    v.sqrt() / low.tan()
 }

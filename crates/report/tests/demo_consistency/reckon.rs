@@ -2,18 +2,12 @@
 
 use evenkeel_report::demo::{Arm, Role};
 
-use crate::shared::t_two_sided;
+use crate::textbook::sample;
 
 /// Mean with its interval; none of fewer than two values.
 fn interval(values: &[f64], alpha: f64) -> Option<(f64, [f64; 2])> {
-    let n = values.len() as f64;
-    if n < 2.0 {
-        return None;
-    }
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
-    let margin = t_two_sided(alpha, n - 1.0) * (squares / (n - 1.0) / n).sqrt();
-    Some((mean, [mean - margin, mean + margin]))
+    let sample = sample(values)?;
+    Some((sample.mean, sample.known(alpha)?))
 }
 
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {

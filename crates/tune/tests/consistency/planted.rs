@@ -1,9 +1,9 @@
 //! What there is to find is found, and what is not there is not.
 
 use super::made::World;
-use super::reckon::mean;
 use super::{count, figure, print};
 use crate::shared::Random;
+use crate::textbook::average;
 
 #[test]
 fn planted_effects_are_found_and_nulls_are_not() {
@@ -48,7 +48,7 @@ fn planted_effects_are_found_and_nulls_are_not() {
             let (_, ends, _) = figure(text[at + 5..].split_once(": ")?.1)?;
             ends.map(|[low, high]| (high - low) / 2.0 / world.scale)
         });
-        let half = mean(&halves.collect::<Vec<_>>());
+        let half = average(&halves.collect::<Vec<_>>());
         let found = (0..rounds).filter(|_| answer(2.0 * half).contains("Gain over")).count();
         let absent = (0..rounds).filter(|_| !answer(0.0).contains("Gain over")).count();
         println!("{name}: half width {half:.4}; planted found {found}, null absent {absent}, of {rounds}");

@@ -4,8 +4,9 @@ use evenkeel_lab::fairness::plan::Point;
 use evenkeel_lab::fairness::record::{Cell, TenantsRecord};
 
 use super::document::{About, Statement, half_digit};
-use crate::own::{Sample, bias, max_min, sample, student};
+use crate::own::{bias, max_min};
 use crate::printed::{near, number_after};
+use crate::textbook::{Sample, sample, student};
 
 /// Repetitions of a point that have a result.
 pub fn cells<'a>(record: &'a TenantsRecord, label: &str) -> Vec<&'a Cell> {
@@ -23,13 +24,13 @@ pub fn over(record: &TenantsRecord, label: &str, of: impl Fn(&Cell) -> Option<f6
 }
 
 pub fn rate(cell: &Cell) -> Option<f64> {
-    let net = cell.net.as_ref()?;
+    let net = cell.measured.net.as_ref()?;
     net.transactions_per_s.or(net.mbit_per_s)
 }
 
 /// A quantity of each tenant of flows, by the words of a sentence.
 pub fn each(cell: &Cell, what: &str) -> Option<Vec<f64>> {
-    let tenants = cell.net.as_ref()?.tenants.iter();
+    let tenants = cell.measured.net.as_ref()?.tenants.iter();
     tenants
         .map(|t| match what {
             "throughput" => t.transactions_per_s.or(t.mbit_per_s),
@@ -42,7 +43,8 @@ pub fn each(cell: &Cell, what: &str) -> Option<Vec<f64>> {
 
 /// Shares of all tenants' CPU time, percent.
 pub fn shares(cell: &Cell) -> Option<Vec<f64>> {
-    let got: Vec<f64> = cell.cpu.as_ref()?.tenants.iter().map(|t| t.cpu_pct).collect::<Option<_>>()?;
+    let got: Vec<f64> =
+        cell.measured.cpu.as_ref()?.tenants.iter().map(|t| t.cpu_pct).collect::<Option<_>>()?;
     let all: f64 = got.iter().sum();
     (all > 0.0).then(|| got.iter().map(|g| 100.0 * g / all).collect())
 }
@@ -192,7 +194,7 @@ fn weights(record: &TenantsRecord, s: &Statement, alpha: f64) -> Result<(), Stri
             return fail(format!("possible {possible:?}"));
         }
     }
-    let others = over(record, label, |c| c.cpu.as_ref()?.others_pct).map_or(0.0, |s| s.mean);
+    let others = over(record, label, |c| c.measured.cpu.as_ref()?.others_pct).map_or(0.0, |s| s.mean);
     let told = number_after(&s.text, "Others used ");
     if told.is_some() != (others > 5.0) || told.is_some_and(|told| (told - others).abs() > half_digit(1)) {
         return fail(format!("others {others}"));
@@ -235,7 +237,7 @@ fn standstill(record: &TenantsRecord, s: &Statement, alpha: f64) -> Result<(), S
     let (label, rest) = s.text.split_once(": tenant ").unwrap();
     let cells = cells(record, label);
     let windows = |tenant: usize| {
-        let all = cells.iter().flat_map(|c| &c.net.as_ref().unwrap().tenants[tenant].windows);
+        let all = cells.iter().flat_map(|c| &c.measured.net.as_ref().unwrap().tenants[tenant].windows);
         let all: Vec<u64> = all.copied().collect();
         (all.iter().filter(|n| **n == 0).count(), all.len())
     };
@@ -248,7 +250,12 @@ fn standstill(record: &TenantsRecord, s: &Statement, alpha: f64) -> Result<(), S
         return fail(format!("{zero} of {of}"));
     }
     let waited = |tenant: usize| {
-        sample(&cells.iter().filter_map(|c| c.net.as_ref()?.tenants[tenant].wait_pct).collect::<Vec<_>>())
+        sample(
+            &cells
+                .iter()
+                .filter_map(|c| c.measured.net.as_ref()?.tenants[tenant].wait_pct)
+                .collect::<Vec<_>>(),
+        )
     };
     let others: Vec<Sample> = (0..tenants).filter(|t| *t != tenant).filter_map(waited).collect();
     let known = waited(tenant).filter(|_| !others.is_empty());

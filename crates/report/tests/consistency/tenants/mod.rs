@@ -23,7 +23,7 @@ use records::{generated, planted};
 type Column = fn(&Cell) -> Option<f64>;
 
 fn per_weight(cell: &Cell) -> Option<Vec<f64>> {
-    let cpu = cell.cpu.as_ref()?;
+    let cpu = cell.measured.cpu.as_ref()?;
     Some(shares(cell)?.iter().zip(&cpu.tenants).map(|(share, t)| share / t.weight as f64).collect())
 }
 
@@ -34,17 +34,17 @@ fn index_of_jain(values: &[f64]) -> Option<f64> {
 
 fn column(heading: &str) -> Option<Column> {
     Some(match heading {
-        "transactions/s" => |c| c.net.as_ref()?.transactions_per_s,
-        "mbit/s" => |c| c.net.as_ref()?.mbit_per_s,
-        "latency mean, us" => |c| Some(c.net.as_ref()?.latency?.mean_usec),
-        "latency p50, us" => |c| Some(c.net.as_ref()?.latency?.p50_usec),
-        "latency p99, us" => |c| Some(c.net.as_ref()?.latency?.p99_usec),
-        "softirq %" => |c| c.net.as_ref()?.host.softirq_pct,
-        "cpu %" => |c| match (&c.net, &c.cpu) {
+        "transactions/s" => |c| c.measured.net.as_ref()?.transactions_per_s,
+        "mbit/s" => |c| c.measured.net.as_ref()?.mbit_per_s,
+        "latency mean, us" => |c| Some(c.measured.net.as_ref()?.latency?.mean_usec),
+        "latency p50, us" => |c| Some(c.measured.net.as_ref()?.latency?.p50_usec),
+        "latency p99, us" => |c| Some(c.measured.net.as_ref()?.latency?.p99_usec),
+        "softirq %" => |c| c.measured.net.as_ref()?.host.softirq_pct,
+        "cpu %" => |c| match (&c.measured.net, &c.measured.cpu) {
             (Some(net), _) => Some(net.host.per_cpu_pct.iter().sum()),
             (_, cpu) => Some(cpu.as_ref()?.per_cpu_pct.iter().sum()),
         },
-        "others %" => |c| c.cpu.as_ref()?.others_pct,
+        "others %" => |c| c.measured.cpu.as_ref()?.others_pct,
         "bias transactions %" => |c| bias(&each(c, "throughput")?),
         "bias latency %" => |c| bias(&each(c, "latency")?),
         "bias softirq %" => |c| bias(&each(c, "softirq")?),
