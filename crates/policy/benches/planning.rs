@@ -131,7 +131,7 @@ fn every_lever_for_10_000_tasks_on_256_cpus(bencher: Bencher<'_, '_>) {
     });
 }
 
-#[divan::bench(args = levers::LEVERS.iter().map(|lever| lever.name()).filter(|name| *name != "nice" && *name != "realtime" && !name.starts_with("scx_")))]
+#[divan::bench(args = levers::LEVERS.iter().map(|lever| lever.name).filter(|name| *name != "nice" && *name != "realtime" && !name.starts_with("scx_")))]
 fn one_lever(bencher: Bencher<'_, '_>, name: &str) {
     let observation = observation(server());
     let scene = Scene::new(&observation, MODERN, |_| true);

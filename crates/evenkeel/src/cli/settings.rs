@@ -261,7 +261,7 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     config.guarantees.realtime = config.realtime;
     let no_lever = |name: &str| -> Option<String> {
         let levers = LEVERS.iter().chain(BACKGROUND_LEVERS);
-        let mut names: Vec<_> = levers.map(|lever| lever.name()).collect();
+        let mut names: Vec<_> = levers.map(|lever| lever.name).collect();
         names.extend([PULL, TURNS]);
         let mut listed = HashSet::new();
         names.retain(|name| listed.insert(*name));

@@ -19,22 +19,10 @@ pub const ASIDE: &str = "aside";
 const STAYS_NS: u64 = 5_000_000;
 
 /// See the module.
-pub struct Aside;
-
-impl Lever for Aside {
-    fn name(&self) -> &'static str {
-        ASIDE
-    }
-
-    fn why(&self) -> &'static str {
-        "background work moves to another CPU when a service's task wakes behind it"
-    }
-
-    fn propose(&self, _scene: &Scene<'_>) -> Option<Vec<Change>> {
-        None
-    }
-
-    fn make_way(&self, scene: &Scene<'_>) -> (Vec<TaskId>, Vec<TaskId>) {
+pub const LEVER: Lever = Lever {
+    name: ASIDE,
+    why: "background work moves to another CPU when a service's task wakes behind it",
+    make_way: |scene| {
         let is_service = |group: u32| scene.services.get(group as usize) == Some(&true);
         let tasks = scene.observation.tasks.iter().filter(|task| !task.kernel_thread);
         let served: Vec<TaskId> =
@@ -45,8 +33,9 @@ impl Lever for Aside {
             return (Vec::new(), Vec::new());
         }
         (moved, served)
-    }
-}
+    },
+    ..Lever::NOTHING
+};
 
 /// Where who makes way goes.
 #[derive(Debug, Clone, Default)]

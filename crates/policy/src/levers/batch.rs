@@ -6,18 +6,10 @@ use super::lever::{Lever, batch_policy};
 use super::scene::Scene;
 
 /// SCHED_BATCH for everyone in the scope: a waking task does not preempt.
-pub struct Batch;
-
-impl Lever for Batch {
-    fn name(&self) -> &'static str {
-        "batch"
-    }
-
-    fn why(&self) -> &'static str {
-        "waking tasks do not preempt running ones, so work is cut into fewer pieces"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+pub const BATCH: Lever = Lever {
+    name: "batch",
+    why: "waking tasks do not preempt running ones, so work is cut into fewer pieces",
+    propose: |scene| {
         // Where slices exist, batch alone is the weaker half of batch+slice.
         if scene.features.task_slice {
             return None;
@@ -27,5 +19,6 @@ impl Lever for Batch {
             .iter()
             .filter_map(|s| s.sched("no wake-up preemption", |attr| attr.policy = batch_policy(attr.policy)));
         Some(changes.collect())
-    }
-}
+    },
+    ..Lever::NOTHING
+};

@@ -15,19 +15,11 @@ const MEAN: f64 = 0.9;
 const OFTEN: f64 = 0.02;
 
 /// See the module.
-pub struct Burst;
-
-impl Lever for Burst {
-    fn name(&self) -> &'static str {
-        "burst"
-    }
-
-    fn why(&self) -> &'static str {
-        "what a quota leaves unused in one period may be used in the next"
-    }
-
-    /// Of the scope's cgroups; next to background work, of those of services, for whom it is.
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+pub const BURST: Lever = Lever {
+    name: "burst",
+    why: "what a quota leaves unused in one period may be used in the next",
+    // Of the scope's cgroups; next to background work, of those of services, for whom it is.
+    propose: |scene| {
         let own = if scene.features.background { &scene.services } else { &scene.own };
         let own = own.iter().zip(0..).filter(|(own, _)| **own);
         let changes: Vec<Change> = own
@@ -39,8 +31,9 @@ impl Lever for Burst {
             })
             .collect();
         (!changes.is_empty()).then_some(changes)
-    }
-}
+    },
+    ..Lever::NOTHING
+};
 
 /// The quota with the longest burst that the kernel allows, where that may help.
 fn with_burst(group: &GroupView, used_pct: f64) -> Option<Change> {

@@ -9,9 +9,6 @@ use evenkeel_base::{Change, SchedPolicy};
 use super::lever::Lever;
 use super::scene::{Scene, Served};
 
-/// A time to run in each period for services that state how long they may wait and have one thread at work.
-pub struct Deadline;
-
 /// Of what a piece of work takes, and of what is used on average, what is set aside: some take longer.
 const BURSTS: f64 = 3.0;
 const DEMANDS: f64 = 2.0;
@@ -22,23 +19,19 @@ const STEP: f64 = 0.05;
 /// Shortest and longest period, nanoseconds: the kernel's (`sched_deadline_period_min_us`), and what is no bound any more.
 const PERIOD_NS: (u64, u64) = (100_000, 1_000_000_000);
 
-impl Lever for Deadline {
-    fn name(&self) -> &'static str {
-        super::lever::DEADLINE
-    }
-
-    fn why(&self) -> &'static str {
-        "SCHED_DEADLINE: each service with wait_p99 has a time to run in every period of that length"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+/// A time to run in each period for services that state how long they may wait and have one thread at work.
+pub const DEADLINE: Lever = Lever {
+    name: super::lever::DEADLINE,
+    why: "SCHED_DEADLINE: each service with wait_p99 has a time to run in every period of that length",
+    propose: |scene| {
         if !scene.features.deadline {
             return None;
         }
         let changes: Vec<Change> = scene.served.iter().filter_map(|served| change(scene, served)).collect();
         (!changes.is_empty()).then_some(changes)
-    }
-}
+    },
+    ..Lever::NOTHING
+};
 
 /// `None` for one that hardly ever sleeps, wants more than a task may be promised, or may not run on every CPU (the kernel refuses
 /// that).

@@ -21,77 +21,82 @@ const LONGEST_USEC: f64 = 1e6;
 /// `kernel/sched/fair.c`; a sysctl that hardly anyone changes). What it does not use it gives back when it has nothing left to run.
 const SLICE_USEC: u64 = 5_000;
 
-/// Background work gets this part of what the others leave of a quota that they share.
-pub struct Headroom(f64);
-
-/// All that is left; the cgroup is idle, too.
-pub const HEADROOM: Headroom = Headroom(1.0);
+/// Background work gets all that the others leave of a quota that they share; its cgroup is idle, too.
+pub const HEADROOM: Lever = Lever {
+    name: "headroom",
+    propose: |scene| propose(scene, ALL),
+    follow: |scene| follow(scene, ALL),
+    ..OF_LEFT
+};
 /// Smaller parts, for services that need more at times, or do not get what they need now: that is not known well, for a wait for
 /// a quota says how long it is, not how much CPU it is for.
-pub const TIGHT_HEADROOM: Headroom = Headroom(0.4);
+pub const TIGHT_HEADROOM: Lever = Lever {
+    name: "tight headroom",
+    propose: |scene| propose(scene, TIGHT),
+    follow: |scene| follow(scene, TIGHT),
+    ..OF_LEFT
+};
 /// See [`TIGHT_HEADROOM`].
-pub const TIGHTEST_HEADROOM: Headroom = Headroom(0.1);
+pub const TIGHTEST_HEADROOM: Lever = Lever {
+    name: "tightest headroom",
+    propose: |scene| propose(scene, TIGHTEST),
+    follow: |scene| follow(scene, TIGHTEST),
+    ..OF_LEFT
+};
 
-impl Lever for Headroom {
-    fn name(&self) -> &'static str {
-        match self.0 {
-            ..0.2 => "tightest headroom",
-            ..0.8 => "tight headroom",
-            _ => "headroom",
-        }
+const OF_LEFT: Lever = Lever {
+    why: "background work has a limit of its own and does not use up the quota that it shares with services",
+    ..Lever::NOTHING
+};
+/// Parts of what the others leave.
+const ALL: f64 = 1.0;
+const TIGHT: f64 = 0.4;
+const TIGHTEST: f64 = 0.1;
+
+fn propose(scene: &Scene<'_>, share: f64) -> Option<Vec<Change>> {
+    let limits: Vec<FollowingLimit> = limits(scene, share).collect();
+    let mut changes: Vec<Change> = limits.iter().map(|limit| change_at(limit, limit.left_pct)).collect();
+    if share >= ALL {
+        // With so much of the quota it is often on a CPU that a service wants.
+        changes.extend(limits.into_iter().map(|limit| Change {
+            target: Target::Group(limit.group),
+            to: Setting::GroupIdle(true),
+            why: "cgroup of background work alone".to_owned(),
+        }));
     }
+    (!changes.is_empty()).then_some(changes)
+}
 
-    fn why(&self) -> &'static str {
-        "background work has a limit of its own and does not use up the quota that it shares with services"
-    }
+/// Not those that are the kernel's least, whatever is left.
+fn follow(scene: &Scene<'_>, share: f64) -> Vec<FollowingLimit> {
+    limits(scene, share).filter(|limit| limit.part > 0.0).collect()
+}
 
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        let limits: Vec<FollowingLimit> = self.limits(scene).collect();
-        let mut changes: Vec<Change> = limits.iter().map(|limit| change_at(limit, limit.left_pct)).collect();
-        if self.0 >= HEADROOM.0 {
-            // With so much of the quota it is often on a CPU that a service wants.
-            changes.extend(limits.into_iter().map(|limit| Change {
-                target: Target::Group(limit.group),
-                to: Setting::GroupIdle(true),
-                why: "cgroup of background work alone".to_owned(),
-            }));
-        }
-        (!changes.is_empty()).then_some(changes)
-    }
-
-    /// Not those that are the kernel's least, whatever is left.
-    fn follow(&self, scene: &Scene<'_>) -> Vec<FollowingLimit> {
-        self.limits(scene).filter(|limit| limit.part > 0.0).collect()
+/// The part of what others leave. A small quota is gone, or half of it, whenever background work runs at all, for however short:
+/// its CPU takes a slice. So what counts there is how seldom it runs, and the tightest limit is the kernel's least. `None`: of a
+/// quota of one slice no other limit leaves services anything.
+fn of_left(share: f64, quota: &CpuQuota) -> Option<f64> {
+    let slices = quota.quota_usec.value().map_or(f64::INFINITY, |usec| usec as f64 / SLICE_USEC as f64);
+    match share <= TIGHTEST {
+        true => Some(if slices <= 2.0 { 0.0 } else { share }),
+        false => (slices > 1.0).then_some(share),
     }
 }
 
-impl Headroom {
-    /// The part of what others leave. A small quota is gone, or half of it, whenever background work runs at all, for however short:
-    /// its CPU takes a slice. So what counts there is how seldom it runs, and the tightest limit is the kernel's least. `None`: of a
-    /// quota of one slice no other limit leaves services anything.
-    fn of_left(&self, quota: &CpuQuota) -> Option<f64> {
-        let slices = quota.quota_usec.value().map_or(f64::INFINITY, |usec| usec as f64 / SLICE_USEC as f64);
-        match self.0 <= TIGHTEST_HEADROOM.0 {
-            true => Some(if slices <= 2.0 { 0.0 } else { self.0 }),
-            false => (slices > 1.0).then_some(self.0),
-        }
-    }
+fn limits(scene: &Scene<'_>, share: f64) -> impl Iterator<Item = FollowingLimit> {
+    own_tops(scene).filter_map(move |index| limit(scene, index, share))
+}
 
-    fn limits(&self, scene: &Scene<'_>) -> impl Iterator<Item = FollowingLimit> {
-        own_tops(scene).filter_map(|index| self.limit(scene, index))
-    }
-
-    /// The limit of a cgroup of background work: its part of what is left of the tightest quota above it; `None` where its own is as
-    /// tight.
-    fn limit(&self, scene: &Scene<'_>, index: u32) -> Option<FollowingLimit> {
-        let group = &scene.observation.groups[index as usize];
-        let (left_pct, quota, above) = tightest(scene, index)?;
-        let part = self.of_left(&quota)? * part(scene, index, above);
-        let above = scene.observation.groups[above as usize].reference();
-        let own = group.quota.unwrap_or(CpuQuota::UNLIMITED);
-        let limit = FollowingLimit { group: group.reference(), above, quota, left_pct, part, own };
-        own.pct().is_none_or(|own| Some(own) > limit_at(&limit, left_pct).pct()).then_some(limit)
-    }
+/// The limit of a cgroup of background work: its part of what is left of the tightest quota above it; `None` where its own is as
+/// tight.
+fn limit(scene: &Scene<'_>, index: u32, share: f64) -> Option<FollowingLimit> {
+    let group = &scene.observation.groups[index as usize];
+    let (left_pct, quota, above) = tightest(scene, index)?;
+    let part = of_left(share, &quota)? * part(scene, index, above);
+    let above = scene.observation.groups[above as usize].reference();
+    let own = group.quota.unwrap_or(CpuQuota::UNLIMITED);
+    let limit = FollowingLimit { group: group.reference(), above, quota, left_pct, part, own };
+    own.pct().is_none_or(|own| Some(own) > limit_at(&limit, left_pct).pct()).then_some(limit)
 }
 
 /// The change that makes a limit what it is when others leave so much of the quota, percent of one CPU.

@@ -36,21 +36,29 @@ pub const MAX_SLICE_NS: u64 = 100_000_000;
 pub const MIN_LOAD_PCT: f64 = 0.3;
 
 /// A way to change CPU sharing.
-pub trait Lever: Sync {
+#[derive(Debug, Clone, Copy)]
+pub struct Lever {
     /// Short name, such as `batch+slice`.
-    fn name(&self) -> &'static str;
+    pub name: &'static str,
     /// What it does and why it may help.
-    fn why(&self) -> &'static str;
+    pub why: &'static str,
     /// The changes, relative to the state as in the baseline; `None` where the lever cannot act or would change nothing.
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>>;
+    pub propose: fn(&Scene<'_>) -> Option<Vec<Change>>,
     /// Tasks that make way, and for whom; instead of changes.
-    fn make_way(&self, _scene: &Scene<'_>) -> (Vec<TaskId>, Vec<TaskId>) {
-        (Vec::new(), Vec::new())
-    }
+    pub make_way: fn(&Scene<'_>) -> (Vec<TaskId>, Vec<TaskId>),
     /// Those of its limits that follow what others leave of a quota.
-    fn follow(&self, _scene: &Scene<'_>) -> Vec<FollowingLimit> {
-        Vec::new()
-    }
+    pub follow: fn(&Scene<'_>) -> Vec<FollowingLimit>,
+}
+
+impl Lever {
+    /// What a lever has of its own is said in place of this.
+    pub(super) const NOTHING: Self = Self {
+        name: "",
+        why: "",
+        propose: |_| None,
+        make_way: |_| (Vec::new(), Vec::new()),
+        follow: |_| Vec::new(),
+    };
 }
 
 /// The published recipe's name: greedy placement, then niceness in proportion to load.

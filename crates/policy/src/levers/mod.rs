@@ -1,7 +1,7 @@
 //! Levers: ways in which CPU sharing can be changed on this kernel and this cgroup layout.
 //!
 //! A lever looks at an observation and proposes a [`Plan`], or nothing where it cannot act. It never decides whether
-//! the plan is good: the trial does ([`crate::trial`]). To add one, write a file here with a type that implements
+//! the plan is good: the trial does ([`crate::trial`]). To add one, write a file here with a
 //! [`Lever`] and add a line to [`LEVERS`].
 
 use evenkeel_base::{Plan, Setting};
@@ -35,50 +35,50 @@ pub use scene::{GroupUse, Scene, Served, Subject};
 pub use scx::SCHEDULERS;
 
 /// Every lever, in the order in which they are tried.
-pub const LEVERS: &[&dyn Lever] = &[
-    &slice::MatchedSlice,
-    &short_first::ShortFirst,
-    &short_first::ShortFirstNice,
-    &short_first::ShortFirstWeights,
-    &slice::LongSlice,
-    &slice_nice::MatchedSliceNice,
-    &slice_nice::LongSliceNice,
-    &weights::SliceWeights,
-    &weights::Weights,
-    &burst::Burst,
-    &batch::Batch,
-    &placement_nice::Nice,
-    &placement_nice::PlacementNice,
-    &realtime::Realtime,
-    &scx::Scx(0),
-    &scx::Scx(1),
-    &scx::Scx(2),
-    &scx::Scx(3),
+pub const LEVERS: &[Lever] = &[
+    slice::MATCHED_SLICE,
+    short_first::SHORT_FIRST,
+    short_first::SHORT_FIRST_NICE,
+    short_first::SHORT_FIRST_WEIGHTS,
+    slice::LONG_SLICE,
+    slice_nice::MATCHED_SLICE_NICE,
+    slice_nice::LONG_SLICE_NICE,
+    weights::SLICE_WEIGHTS,
+    weights::WEIGHTS,
+    burst::BURST,
+    batch::BATCH,
+    placement_nice::NICE,
+    placement_nice::PLACEMENT_NICE,
+    realtime::REALTIME,
+    scx::SCX[0],
+    scx::SCX[1],
+    scx::SCX[2],
+    scx::SCX[3],
 ];
 
 /// Every lever for background work next to services, in the order in which they are tried.
-pub const BACKGROUND_LEVERS: &[&dyn Lever] = &[
+pub const BACKGROUND_LEVERS: &[Lever] = &[
     // First: where a quota is what holds services back, nothing else helps.
-    &headroom::HEADROOM,
-    &headroom::TIGHT_HEADROOM,
-    &headroom::TIGHTEST_HEADROOM,
+    headroom::HEADROOM,
+    headroom::TIGHT_HEADROOM,
+    headroom::TIGHTEST_HEADROOM,
     // The quota of a service's own.
-    &burst::Burst,
-    &tiers::IdleGroups,
-    &tiers::LeastWeight,
-    &tiers::IdleTasks,
-    &tiers::LastNice,
-    &deadline::Deadline,
-    &aside::Aside,
-    &scx::Scx(0),
-    &scx::Scx(1),
-    &scx::Scx(2),
-    &scx::Scx(3),
+    burst::BURST,
+    tiers::IDLE_GROUPS,
+    tiers::LEAST_WEIGHT,
+    tiers::IDLE_TASKS,
+    tiers::LAST_NICE,
+    deadline::DEADLINE,
+    aside::LEVER,
+    scx::SCX[0],
+    scx::SCX[1],
+    scx::SCX[2],
+    scx::SCX[3],
 ];
 
 /// The longest period of the quotas that hold services back, microseconds: one that they share with background work, or their own.
 pub fn quota_period_usec(scene: &Scene<'_>) -> Option<u64> {
-    let own = burst::Burst.propose(scene).unwrap_or_default();
+    let own = (burst::BURST.propose)(scene).unwrap_or_default();
     let own = own.iter().filter_map(|change| match &change.to {
         Setting::Quota(quota) => Some(quota.period_usec),
         _ => None,
@@ -87,20 +87,20 @@ pub fn quota_period_usec(scene: &Scene<'_>) -> Option<u64> {
 }
 
 /// The plan of one lever.
-pub fn plan_of(lever: &dyn Lever, scene: &Scene<'_>) -> Option<Plan> {
-    let (pull, before) = lever.make_way(scene);
-    let changes = lever.propose(scene).unwrap_or_default();
+pub fn plan_of(lever: &Lever, scene: &Scene<'_>) -> Option<Plan> {
+    let (pull, before) = (lever.make_way)(scene);
+    let changes = (lever.propose)(scene).unwrap_or_default();
     if changes.is_empty() && pull.is_empty() {
         return None;
     }
-    let (name, why) = (lever.name().to_owned(), lever.why().to_owned());
-    Some(Plan { name, why, changes, pull, before, follow: lever.follow(scene) })
+    let (name, why) = (lever.name.to_owned(), lever.why.to_owned());
+    Some(Plan { name, why, changes, pull, before, follow: (lever.follow)(scene) })
 }
 
 /// The plan of the lever with this name.
 pub fn plan_named(name: &str, scene: &Scene<'_>) -> Option<Plan> {
     let mut all = LEVERS.iter().chain(BACKGROUND_LEVERS);
-    all.find(|lever| lever.name() == name).and_then(|lever| plan_of(*lever, scene))
+    all.find(|lever| lever.name == name).and_then(|lever| plan_of(lever, scene))
 }
 
 /// The plans of all levers that can act; plans that would set the same are listed once.
@@ -108,7 +108,7 @@ pub fn plans(scene: &Scene<'_>) -> Vec<Plan> {
     let mut plans: Vec<Plan> = Vec::new();
     let levers = if scene.features.background { BACKGROUND_LEVERS } else { LEVERS };
     for lever in levers {
-        if let Some(plan) = plan_of(*lever, scene) {
+        if let Some(plan) = plan_of(lever, scene) {
             let same = |other: &Plan| {
                 other.changes.len() == plan.changes.len()
                     && other

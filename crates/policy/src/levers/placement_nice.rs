@@ -10,40 +10,25 @@ use crate::placement::{self, Load};
 use crate::priority;
 
 /// Niceness in proportion to load, no pinning: for kernels without slices.
-pub struct Nice;
-
-/// Longest processing time first onto the least loaded CPU; then, on each CPU and within each cgroup there, weights
-/// in proportion to load.
-pub struct PlacementNice;
-
-impl Lever for Nice {
-    fn name(&self) -> &'static str {
-        "nice"
-    }
-
-    fn why(&self) -> &'static str {
-        "time slices in proportion to load"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+pub const NICE: Lever = Lever {
+    name: "nice",
+    why: "time slices in proportion to load",
+    propose: |scene| {
         if scene.features.task_slice {
             return None;
         }
         let nice = nice_within_groups(scene);
         Some(nice_changes(scene, &nice))
-    }
-}
+    },
+    ..Lever::NOTHING
+};
 
-impl Lever for PlacementNice {
-    fn name(&self) -> &'static str {
-        PUBLISHED_RECIPE
-    }
-
-    fn why(&self) -> &'static str {
-        "loads spread over the CPUs as evenly as whole tasks allow; on each CPU time slices in proportion to load"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+/// Longest processing time first onto the least loaded CPU; then, on each CPU and within each cgroup there, weights
+/// in proportion to load.
+pub const PLACEMENT_NICE: Lever = Lever {
+    name: PUBLISHED_RECIPE,
+    why: "loads spread over the CPUs as evenly as whole tasks allow; on each CPU time slices in proportion to load",
+    propose: |scene| {
         let placed = place(scene);
         let mut changes: Vec<Change> = scene
             .tasks
@@ -72,8 +57,9 @@ impl Lever for PlacementNice {
         }
         changes.extend(nice_changes(scene, &nice));
         Some(changes)
-    }
-}
+    },
+    ..Lever::NOTHING
+};
 
 /// Greedy placement of the scene's tasks; what the rest of the host uses counts as fixed load of its CPU.
 pub(super) fn place(scene: &Scene<'_>) -> Vec<Option<u32>> {

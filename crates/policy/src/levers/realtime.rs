@@ -5,24 +5,16 @@ use evenkeel_base::{Change, GroupRef, Observation, SchedPolicy, Setting, Target}
 use super::lever::Lever;
 use super::scene::Scene;
 
-/// Every task in the scope runs to the end of its work. Starves whatever is not real-time while it runs; the kernel
-/// keeps 5 % for the rest (`sched_rt_runtime_us`).
-pub struct Realtime;
-
 /// Real-time microseconds a v1 group may use in each second and CPU; below the kernel's own 950,000 so that a sibling
 /// created meanwhile can still get some.
 const GROUP_RT_BUDGET_USEC: u64 = 940_000;
 
-impl Lever for Realtime {
-    fn name(&self) -> &'static str {
-        super::lever::REALTIME
-    }
-
-    fn why(&self) -> &'static str {
-        "SCHED_FIFO: work runs to its end, nothing ordinary preempts it"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+/// Every task in the scope runs to the end of its work. Starves whatever is not real-time while it runs; the kernel
+/// keeps 5 % for the rest (`sched_rt_runtime_us`).
+pub const REALTIME: Lever = Lever {
+    name: super::lever::REALTIME,
+    why: "SCHED_FIFO: work runs to its end, nothing ordinary preempts it",
+    propose: |scene| {
         if !scene.features.realtime {
             return None;
         }
@@ -35,8 +27,9 @@ impl Lever for Realtime {
             })
         }));
         Some(changes)
-    }
-}
+    },
+    ..Lever::NOTHING
+};
 
 /// `cpu.rt_runtime_us` for the groups of the scope and their ancestors, parents first: a child's budget must fit
 /// into its parent's (`tg_rt_schedulable`). Siblings share by load.

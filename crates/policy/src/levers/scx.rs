@@ -11,25 +11,24 @@ use super::scene::Scene;
 /// Programs that load a scheduler for hosts of any kind and need no arguments.
 pub const SCHEDULERS: [&str; 4] = ["scx_bpfland", "scx_lavd", "scx_rusty", "scx_flash"];
 
-/// One of [`SCHEDULERS`], by its place.
-pub struct Scx(pub usize);
+/// One for each of [`SCHEDULERS`].
+pub const SCX: [Lever; SCHEDULERS.len()] = [
+    scx(0, |scene| load(0, scene)),
+    scx(1, |scene| load(1, scene)),
+    scx(2, |scene| load(2, scene)),
+    scx(3, |scene| load(3, scene)),
+];
 
-impl Lever for Scx {
-    fn name(&self) -> &'static str {
-        SCHEDULERS[self.0]
-    }
+const fn scx(number: usize, propose: fn(&Scene<'_>) -> Option<Vec<Change>>) -> Lever {
+    let why = "a BPF scheduler decides for the whole host which task runs";
+    Lever { name: SCHEDULERS[number], why, propose, ..Lever::NOTHING }
+}
 
-    fn why(&self) -> &'static str {
-        "a BPF scheduler decides for the whole host which task runs"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        (scene.features.scx[self.0] && !scene.tasks.is_empty()).then(|| {
-            vec![Change {
-                target: Target::Host,
-                to: Setting::Scheduler(HostScheduler::Program(self.name().to_owned())),
-                why: "tasks of the fair class, those of the kernel included".to_owned(),
-            }]
-        })
-    }
+fn load(number: usize, scene: &Scene<'_>) -> Option<Vec<Change>> {
+    let change = || Change {
+        target: Target::Host,
+        to: Setting::Scheduler(HostScheduler::Program(SCHEDULERS[number].to_owned())),
+        why: "tasks of the fair class, those of the kernel included".to_owned(),
+    };
+    (scene.features.scx[number] && !scene.tasks.is_empty()).then(|| vec![change()])
 }

@@ -15,60 +15,35 @@ use super::weights::weights;
 const SHORT_PART: f64 = 1.0 / 3.0;
 
 /// Slices by burst, tasks of long bursts in SCHED_BATCH.
-pub struct ShortFirst;
+pub const SHORT_FIRST: Lever = Lever {
+    name: "short first",
+    why: "short pieces of work go first, long ones are not cut by others as long",
+    propose: |scene| scene.features.task_slice.then(|| short_first(scene, false)),
+    ..Lever::NOTHING
+};
 
 /// The same with nice in proportion to load.
-pub struct ShortFirstNice;
+pub const SHORT_FIRST_NICE: Lever = Lever {
+    name: "short first+nice",
+    why: "short pieces of work go first, heavy tasks have the weight their load asks for",
+    propose: |scene| (scene.features.task_slice && scene.nice_acts()).then(|| short_first(scene, true)),
+    ..Lever::NOTHING
+};
 
 /// The same with cgroup weights in proportion to load.
-pub struct ShortFirstWeights;
-
-impl Lever for ShortFirst {
-    fn name(&self) -> &'static str {
-        "short first"
-    }
-
-    fn why(&self) -> &'static str {
-        "short pieces of work go first, long ones are not cut by others as long"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        scene.features.task_slice.then(|| short_first(scene, false))
-    }
-}
-
-impl Lever for ShortFirstNice {
-    fn name(&self) -> &'static str {
-        "short first+nice"
-    }
-
-    fn why(&self) -> &'static str {
-        "short pieces of work go first, heavy tasks have the weight their load asks for"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        (scene.features.task_slice && scene.nice_acts()).then(|| short_first(scene, true))
-    }
-}
-
-impl Lever for ShortFirstWeights {
-    fn name(&self) -> &'static str {
-        "short first+weights"
-    }
-
-    fn why(&self) -> &'static str {
-        "short pieces of work go first; each cgroup's share in proportion to its load"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+pub const SHORT_FIRST_WEIGHTS: Lever = Lever {
+    name: "short first+weights",
+    why: "short pieces of work go first; each cgroup's share in proportion to its load",
+    propose: |scene| {
         if !scene.features.task_slice {
             return None;
         }
         let mut changes = weights(scene)?;
         changes.extend(short_first(scene, false));
         Some(changes)
-    }
-}
+    },
+    ..Lever::NOTHING
+};
 
 fn short_first(scene: &Scene<'_>, with_nice: bool) -> Vec<Change> {
     let long = long_from(scene);

@@ -9,48 +9,34 @@ use evenkeel_base::Change;
 use super::lever::{Lever, MAX_SLICE_NS, batch_policy};
 use super::scene::Scene;
 
-/// Slices matched to each task's burst: short work is served soon, long work is not cut.
-pub struct MatchedSlice;
-
-/// The longest slice for everyone, where nice cannot act; elsewhere [`super::slice_nice::LongSliceNice`] does the same
-/// and more.
-pub struct LongSlice;
-
 /// Bursts a matched slice holds. Bursts vary (a jitter of ±50 % is common); two of the mean cover nearly all.
 pub(super) const BURSTS: f64 = 2.0;
 
-impl Lever for MatchedSlice {
-    fn name(&self) -> &'static str {
-        "batch+slice by burst"
-    }
-
-    fn why(&self) -> &'static str {
-        "each task may finish a usual piece of work before it is preempted; short pieces go first"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+/// Slices matched to each task's burst: short work is served soon, long work is not cut.
+pub const MATCHED_SLICE: Lever = Lever {
+    name: "batch+slice by burst",
+    why: "each task may finish a usual piece of work before it is preempted; short pieces go first",
+    propose: |scene| {
         slices(scene, "slice of two bursts: work runs to its end", |scene, index| {
             scene.slice_for(&scene.tasks[index], BURSTS)
         })
-    }
-}
+    },
+    ..Lever::NOTHING
+};
 
-impl Lever for LongSlice {
-    fn name(&self) -> &'static str {
-        "batch+long slice"
-    }
-
-    fn why(&self) -> &'static str {
-        "everyone may run to the end of its work, up to the kernel's longest slice"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+/// The longest slice for everyone, where nice cannot act; elsewhere [`super::slice_nice::LONG_SLICE_NICE`] does the same
+/// and more.
+pub const LONG_SLICE: Lever = Lever {
+    name: "batch+long slice",
+    why: "everyone may run to the end of its work, up to the kernel's longest slice",
+    propose: |scene| {
         if scene.nice_acts() {
             return None;
         }
         slices(scene, "longest slice: work runs to its end", |_, _| Some(MAX_SLICE_NS))
-    }
-}
+    },
+    ..Lever::NOTHING
+};
 
 fn slices(
     scene: &Scene<'_>,

@@ -7,39 +7,21 @@ use super::scene::Scene;
 use super::slice::BURSTS;
 
 /// SCHED_BATCH, slices by burst, and weights that follow the loads.
-pub struct MatchedSliceNice;
+pub const MATCHED_SLICE_NICE: Lever = Lever {
+    name: "batch+slice by burst+nice",
+    why: "each task may finish a usual piece of work, heavy tasks have the weight their load asks for",
+    propose: |scene| with_nice(scene, |scene, index| scene.slice_for(&scene.tasks[index], BURSTS)),
+    ..Lever::NOTHING
+};
 
 /// SCHED_BATCH, the longest slice, and weights that follow the loads: after a slice is used up, the task with more
 /// work left comes back sooner. Helps most where bursts are longer than a slice can be.
-pub struct LongSliceNice;
-
-impl Lever for MatchedSliceNice {
-    fn name(&self) -> &'static str {
-        "batch+slice by burst+nice"
-    }
-
-    fn why(&self) -> &'static str {
-        "each task may finish a usual piece of work, heavy tasks have the weight their load asks for"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        with_nice(scene, |scene, index| scene.slice_for(&scene.tasks[index], BURSTS))
-    }
-}
-
-impl Lever for LongSliceNice {
-    fn name(&self) -> &'static str {
-        "batch+long slice+nice"
-    }
-
-    fn why(&self) -> &'static str {
-        "everyone may run to the end of its work, heavy tasks have the weight their load asks for"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        with_nice(scene, |_, _| Some(MAX_SLICE_NS))
-    }
-}
+pub const LONG_SLICE_NICE: Lever = Lever {
+    name: "batch+long slice+nice",
+    why: "everyone may run to the end of its work, heavy tasks have the weight their load asks for",
+    propose: |scene| with_nice(scene, |_, _| Some(MAX_SLICE_NS)),
+    ..Lever::NOTHING
+};
 
 fn with_nice(scene: &Scene<'_>, slice: impl Fn(&Scene<'_>, usize) -> Option<u64>) -> Option<Vec<Change>> {
     if !scene.features.task_slice || !scene.nice_acts() {

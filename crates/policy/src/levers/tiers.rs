@@ -16,72 +16,36 @@ use super::weights::rounded;
 const LAST: i32 = 19;
 
 /// `cpu.idle` for the highest cgroups that hold nothing but background work; SCHED_IDLE for its tasks elsewhere.
-pub struct IdleGroups;
+pub const IDLE_GROUPS: Lever = Lever {
+    name: "idle groups",
+    why: "who wakes elsewhere preempts background work at once; its cgroups run where others leave time",
+    propose: |scene| by_group(scene, |_| Setting::GroupIdle(true), idle),
+    ..Lever::NOTHING
+};
 
 /// The least weight for the same cgroups; nice 19 for its tasks elsewhere.
-pub struct LeastWeight;
+pub const LEAST_WEIGHT: Lever = Lever {
+    name: "least weight",
+    why: "cgroups of background work count as little as a cgroup can",
+    propose: |scene| by_group(scene, |group| Setting::Weight(rounded(group, 0.0)), last),
+    ..Lever::NOTHING
+};
 
 /// SCHED_IDLE for each background task.
-pub struct IdleTasks;
+pub const IDLE_TASKS: Lever = Lever {
+    name: "idle tasks",
+    why: "background tasks are preempted by who wakes in their queue and run where others leave time",
+    propose: |scene| by_task(scene, idle),
+    ..Lever::NOTHING
+};
 
 /// Nice 19 for each background task.
-pub struct LastNice;
-
-impl Lever for IdleGroups {
-    fn name(&self) -> &'static str {
-        "idle groups"
-    }
-
-    fn why(&self) -> &'static str {
-        "who wakes elsewhere preempts background work at once; its cgroups run where others leave time"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        by_group(scene, |_| Setting::GroupIdle(true), idle)
-    }
-}
-
-impl Lever for LeastWeight {
-    fn name(&self) -> &'static str {
-        "least weight"
-    }
-
-    fn why(&self) -> &'static str {
-        "cgroups of background work count as little as a cgroup can"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        by_group(scene, |group| Setting::Weight(rounded(group, 0.0)), last)
-    }
-}
-
-impl Lever for IdleTasks {
-    fn name(&self) -> &'static str {
-        "idle tasks"
-    }
-
-    fn why(&self) -> &'static str {
-        "background tasks are preempted by who wakes in their queue and run where others leave time"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        by_task(scene, idle)
-    }
-}
-
-impl Lever for LastNice {
-    fn name(&self) -> &'static str {
-        "nice 19"
-    }
-
-    fn why(&self) -> &'static str {
-        "background tasks count least in their queue"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        by_task(scene, last)
-    }
-}
+pub const LAST_NICE: Lever = Lever {
+    name: "nice 19",
+    why: "background tasks count least in their queue",
+    propose: |scene| by_task(scene, last),
+    ..Lever::NOTHING
+};
 
 /// One setting for each of the highest cgroups that hold background work alone, and changes of the tasks elsewhere; `None` where
 /// there is no such cgroup, for then the levers for tasks are the same.

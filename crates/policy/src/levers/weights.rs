@@ -6,35 +6,18 @@ use super::lever::{Lever, batch_policy};
 use super::scene::Scene;
 
 /// Weights of the scope's cgroups in proportion to their loads.
-pub struct Weights;
+pub const WEIGHTS: Lever = Lever {
+    name: "weights",
+    why: "each cgroup's share in proportion to its load; nice cannot act between cgroups",
+    propose: |scene| if scene.features.task_slice { None } else { weights(scene) },
+    ..Lever::NOTHING
+};
 
 /// The same with SCHED_BATCH and slices by burst.
-pub struct SliceWeights;
-
-impl Lever for Weights {
-    fn name(&self) -> &'static str {
-        "weights"
-    }
-
-    fn why(&self) -> &'static str {
-        "each cgroup's share in proportion to its load; nice cannot act between cgroups"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
-        if scene.features.task_slice { None } else { weights(scene) }
-    }
-}
-
-impl Lever for SliceWeights {
-    fn name(&self) -> &'static str {
-        "batch+slice+weights"
-    }
-
-    fn why(&self) -> &'static str {
-        "each task may finish a usual piece of work; each cgroup's share in proportion to its load"
-    }
-
-    fn propose(&self, scene: &Scene<'_>) -> Option<Vec<Change>> {
+pub const SLICE_WEIGHTS: Lever = Lever {
+    name: "batch+slice+weights",
+    why: "each task may finish a usual piece of work; each cgroup's share in proportion to its load",
+    propose: |scene| {
         if !scene.features.task_slice {
             return None;
         }
@@ -46,8 +29,9 @@ impl Lever for SliceWeights {
             })
         }));
         Some(changes)
-    }
-}
+    },
+    ..Lever::NOTHING
+};
 
 /// New weights of sibling groups, in proportion to load around their geometric middle. Only groups that hold tasks of the
 /// scope and no others, and only where at least two siblings compete.
