@@ -12,22 +12,14 @@ pub const CPU_LABEL: &str = "evenkeel.io/cpu-guarantee";
 /// Label of a container and annotation of a pod that promise short waits, such as `2ms`.
 pub const WAIT_LABEL: &str = "evenkeel.io/wait-p99";
 
+evenkeel_base::named! {
 /// Where a promise was stated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    Config,
-    Label,
-    Annotation,
+    Config = "config",
+    Label = "label",
+    Annotation = "annotation",
 }
-
-impl Source {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Config => "config",
-            Self::Label => "label",
-            Self::Annotation => "annotation",
-        }
-    }
 }
 
 /// A promise and whom it is made to.

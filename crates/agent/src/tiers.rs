@@ -11,22 +11,15 @@ pub const TIER_LABEL: &str = "evenkeel.io/tier";
 /// Nice values from here on are those of work that may wait.
 const NICE: i32 = 10;
 
+evenkeel_base::named! {
 /// Whose waits count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// Waits are to be short.
-    Service,
+    Service = "service",
     /// May wait for services.
-    Background,
+    Background = "background",
 }
-
-impl Tier {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Service => "service",
-            Self::Background => "background",
-        }
-    }
 }
 
 /// A tier, and what says so.

@@ -142,46 +142,31 @@ impl fmt::Display for NetKnob {
     }
 }
 
+crate::named! {
 /// Which property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Knob {
     /// CPUs a task may run on (`sched_setaffinity`).
-    Affinity,
+    Affinity = "affinity",
     /// Class, nice and slice of a task, set together (`sched_setattr`).
-    Sched,
+    Sched = "sched",
     /// Relative weight of a cgroup: `cpu.weight` (v2) or `cpu.shares` (v1), as a raw number.
-    Weight,
+    Weight = "weight",
     /// `cpu.idle` of a cgroup.
-    GroupIdle,
+    GroupIdle = "group-idle",
     /// Bandwidth of a cgroup: `cpu.max` or `cpu.cfs_*_us`.
-    Quota,
+    Quota = "quota",
     /// CPUs of a cgroup: `cpuset.cpus`.
-    Cpuset,
+    Cpuset = "cpuset",
     /// `cpu.rt_runtime_us` of a v1 cgroup, microseconds per period: without it SCHED_FIFO is EPERM there
     /// (CONFIG_RT_GROUP_SCHED).
-    RtRuntime,
+    RtRuntime = "rt-runtime",
     /// The property that a [`NetKnob`] is.
-    Net,
+    Net = "net",
     /// Who decides which task runs, for the whole host.
-    Scheduler,
+    Scheduler = "scheduler",
 }
-
-impl Knob {
-    /// Name used in documents and the journal.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Affinity => "affinity",
-            Self::Sched => "sched",
-            Self::Weight => "weight",
-            Self::GroupIdle => "group-idle",
-            Self::Quota => "quota",
-            Self::Cpuset => "cpuset",
-            Self::RtRuntime => "rt-runtime",
-            Self::Net => "net",
-            Self::Scheduler => "scheduler",
-        }
-    }
 }
 
 /// A value of a knob.

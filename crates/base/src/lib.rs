@@ -13,6 +13,7 @@ pub mod facts;
 pub mod file_error;
 pub mod id;
 pub mod limit;
+mod named;
 pub mod observation;
 pub mod promise;
 pub mod run;

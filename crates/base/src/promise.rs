@@ -1,44 +1,32 @@
 //! How a promise stands: of CPU to a scope, or of short waits to a service.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
+crate::named! {
 /// How a promise stands, the better ones first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(from = "String", into = "&str")]
 pub enum PromiseState {
     /// Kept.
-    Kept,
+    Kept = "kept",
     /// Nothing matches its scope; it stands for when something does.
-    Waiting,
+    Waiting = "waiting",
     /// Kept, but only just, only by an estimate, or broken a few seconds ago.
-    AtRisk,
+    AtRisk = "at risk",
     /// Not known: the kernel does not count what is needed, or the document is of another version.
     #[default]
-    Unknown,
+    Unknown = "unknown",
     /// Not kept.
-    Broken,
+    Broken = "broken",
     /// It does not fit next to those before it, so nothing is done for it.
-    Refused,
+    Refused = "refused",
+}
 }
 
 impl PromiseState {
     /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Kept, Self::Waiting, Self::AtRisk, Self::Unknown, Self::Broken, Self::Refused];
-
-    /// As in documents, for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kept => "kept",
-            Self::AtRisk => "at risk",
-            Self::Broken => "broken",
-            Self::Waiting => "waiting",
-            Self::Refused => "refused",
-            Self::Unknown => "unknown",
-        }
-    }
 
     /// Whether the answer is no: broken or refused.
     pub fn is_no(self) -> bool {
@@ -56,12 +44,6 @@ impl From<PromiseState> for &str {
 impl From<String> for PromiseState {
     fn from(name: String) -> Self {
         Self::ALL.into_iter().find(|state| state.name() == name).unwrap_or_default()
-    }
-}
-
-impl fmt::Display for PromiseState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

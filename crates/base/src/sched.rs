@@ -64,24 +64,26 @@ impl fmt::Display for Nice {
     }
 }
 
+crate::named! {
 /// Scheduling class and policy of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SchedPolicy {
     /// `SCHED_OTHER`, the default.
-    Other,
+    Other = "other",
     /// `SCHED_FIFO`.
-    Fifo,
+    Fifo = "fifo",
     /// `SCHED_RR`.
-    Rr,
+    Rr = "rr",
     /// `SCHED_BATCH`: like `SCHED_OTHER` but a waking task does not preempt.
-    Batch,
+    Batch = "batch",
     /// `SCHED_IDLE`: weight 3, preempted by every other fair task.
-    Idle,
+    Idle = "idle",
     /// `SCHED_DEADLINE`.
-    Deadline,
+    Deadline = "deadline",
     /// `SCHED_EXT`: handled by a BPF scheduler while one is loaded.
-    Ext,
+    Ext = "ext",
+}
 }
 
 impl SchedPolicy {
@@ -120,20 +122,6 @@ impl SchedPolicy {
     /// Handled by the fair class, where nice, slices and weights act.
     pub fn is_fair(self) -> bool {
         matches!(self, Self::Other | Self::Batch | Self::Idle)
-    }
-}
-
-impl fmt::Display for SchedPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Other => "other",
-            Self::Fifo => "fifo",
-            Self::Rr => "rr",
-            Self::Batch => "batch",
-            Self::Idle => "idle",
-            Self::Deadline => "deadline",
-            Self::Ext => "ext",
-        })
     }
 }
 

@@ -88,29 +88,19 @@ impl Hierarchy {
     }
 }
 
+evenkeel_base::named! {
 /// How a host lays out its cgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// Only v1 hierarchies.
-    V1,
+    V1 = "v1",
     /// Only the v2 hierarchy.
-    V2,
+    V2 = "v2",
     /// v1 hierarchies and the v2 one side by side, wherever the controllers are.
-    Hybrid,
+    Hybrid = "hybrid",
     /// No cgroup file system mounted.
-    None,
+    None = "none",
 }
-
-impl Layout {
-    /// `v1`, `v2`, `hybrid` or `none`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::V1 => "v1",
-            Self::V2 => "v2",
-            Self::Hybrid => "hybrid",
-            Self::None => "none",
-        }
-    }
 }
 
 /// Where the controllers of CPU time are.

@@ -18,26 +18,17 @@ const IDLE: u64 = 300;
 /// Who came when there was no room, as a name.
 pub const OTHER: &str = "other";
 
+evenkeel_base::named! {
 /// What an owner is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    Container,
+    Container = "container",
     /// cgroup with tasks that are in no container and no virtual machine.
-    Service,
-    Vm,
+    Service = "service",
+    Vm = "vm",
     /// Everybody for whom there was no room.
-    Other,
+    Other = OTHER,
 }
-
-impl Kind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Container => "container",
-            Self::Service => "service",
-            Self::Vm => "vm",
-            Self::Other => OTHER,
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

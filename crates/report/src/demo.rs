@@ -14,28 +14,22 @@ pub use text::{medians, text_table};
 /// Name of the document's form.
 pub const SCHEMA: &str = "evenkeel.demo/v1";
 
+evenkeel_base::named! {
 /// How the loads of a run are arranged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scene {
     /// All in one cgroup, equal fixed periods: the published case; it flatters.
     #[default]
-    OneCgroupFixed,
+    OneCgroupFixed = "One cgroup, fixed periods",
     /// All in one cgroup, every period drawn within ±50 %: the honest case.
-    OneCgroupJittered,
+    OneCgroupJittered = "One cgroup, jittered periods",
     /// One cgroup or container a load: only weights act between them.
-    CgroupEach,
+    CgroupEach = "One cgroup per load",
+}
 }
 
 impl Scene {
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::OneCgroupFixed => "One cgroup, fixed periods",
-            Self::OneCgroupJittered => "One cgroup, jittered periods",
-            Self::CgroupEach => "One cgroup per load",
-        }
-    }
-
     /// What this scene shows, in a sentence.
     pub fn about(self) -> &'static str {
         match self {
@@ -55,51 +49,34 @@ impl Scene {
     }
 }
 
+evenkeel_base::named! {
 /// What the loads do when they have to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Each period needs a fixed amount of CPU time; waiting stretches the period.
     #[default]
-    Closed,
+    Closed = "closed",
     /// Each period computes until a wall-clock deadline; time lost to others is lost.
-    Wall,
+    Wall = "wall",
+}
 }
 
-impl Kind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Wall => "wall",
-        }
-    }
-}
-
+evenkeel_base::named! {
 /// What a stage is there for; decides its colour and whether it appears in summaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    Default,
+    Default = "kernel default",
     /// The published recipe: greedy placement and nice in proportion to load.
-    Recipe,
+    Recipe = "published recipe",
     #[default]
-    Trial,
+    Trial = "trial",
     /// The settings evenkeel chose, held.
-    Final,
+    Final = "evenkeel",
     /// SCHED_FIFO: the ceiling to compare with.
-    Ceiling,
+    Ceiling = "real-time ceiling",
 }
-
-impl Role {
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Default => "kernel default",
-            Self::Recipe => "published recipe",
-            Self::Trial => "trial",
-            Self::Final => "evenkeel",
-            Self::Ceiling => "real-time ceiling",
-        }
-    }
 }
 
 /// The whole demonstration.
@@ -312,7 +289,7 @@ impl DemoRun {
     }
 
     pub fn title(&self) -> String {
-        format!("{}, {} loads", self.scene.title(), self.kind.name())
+        format!("{}, {} loads", self.scene.name(), self.kind.name())
     }
 
     /// CPU a task got in the stages of a role, percent: the mean weighted by their length. `None` without such a stage.

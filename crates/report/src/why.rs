@@ -107,33 +107,22 @@ pub struct Bucket {
     pub count: u64,
 }
 
+evenkeel_base::named! {
 /// Kind of somebody who had the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    Task,
+    Task = "task",
     /// A container (or another group of tasks) as a whole.
-    Container,
-    KernelThread,
-    Irq,
+    Container = "container",
+    KernelThread = "kernel-thread",
+    Irq = "irq",
     /// Deferred work of interrupts.
-    Softirq,
+    Softirq = "softirq",
     /// Nobody: the CPU was on its way out of idling.
     #[default]
-    Idle,
+    Idle = "idle",
 }
-
-impl Kind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Task => "task",
-            Self::Container => "container",
-            Self::KernelThread => "kernel-thread",
-            Self::Irq => "irq",
-            Self::Softirq => "softirq",
-            Self::Idle => "idle",
-        }
-    }
 }
 
 /// Somebody who ran while the target was runnable on the same CPU.

@@ -7,41 +7,27 @@ use evenkeel_base::run::{Act, ChangeRecord, KERNEL_DEFAULT};
 use crate::rates::Accumulator;
 use crate::{Rates, RunId, Store, StoreError, StoredSample, TrialWindow};
 
+evenkeel_base::named! {
 /// What a moment is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A run began.
-    Begins,
+    Begins = "begins",
     /// Who got the CPU since the last one.
-    Rates,
+    Rates = "rates",
     /// A window of a trial.
-    Window,
+    Window = "window",
     /// Settings were kept.
-    Kept,
+    Kept = "kept",
     /// Settings were not kept by a trial, or had been kept and were taken back.
-    Refused,
+    Refused = "refused",
     /// A change was made.
-    Set,
+    Set = "set",
     /// A change was taken back.
-    PutBack,
+    PutBack = "put back",
     /// A run ended.
-    Ends,
+    Ends = "ends",
 }
-
-impl Kind {
-    /// As in documents.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Begins => "begins",
-            Self::Rates => "rates",
-            Self::Window => "window",
-            Self::Kept => "kept",
-            Self::Refused => "refused",
-            Self::Set => "set",
-            Self::PutBack => "put back",
-            Self::Ends => "ends",
-        }
-    }
 }
 
 /// Something seen or done. Percent is of one CPU.

@@ -11,13 +11,15 @@ const PART_S: f64 = 3.0;
 /// Tasks kept of one look: those that ran most.
 const TASKS: usize = 500;
 
+evenkeel_base::named! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lines {
     #[default]
-    Tasks,
-    Processes,
+    Tasks = "threads",
+    Processes = "processes",
     /// Containers, pods, machines, services.
-    Owners,
+    Owners = "owners",
+}
 }
 
 impl Lines {
@@ -27,14 +29,6 @@ impl Lines {
             Self::Tasks => Self::Processes,
             Self::Processes => Self::Owners,
             Self::Owners => Self::Tasks,
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tasks => "threads",
-            Self::Processes => "processes",
-            Self::Owners => "owners",
         }
     }
 }

@@ -41,29 +41,21 @@ pub enum Event {
     Tick(Duration),
 }
 
+evenkeel_base::named! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Screen {
     #[default]
-    Tree,
-    Heat,
-    Cores,
-    Loop,
-    Past,
+    Tree = "tree",
+    Heat = "heat",
+    Cores = "cores",
+    Loop = "loop",
+    Past = "history",
+}
 }
 
 impl Screen {
     /// In the order of their keys.
     pub const ALL: [Self; 5] = [Self::Tree, Self::Heat, Self::Cores, Self::Loop, Self::Past];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tree => "tree",
-            Self::Heat => "heat",
-            Self::Cores => "cores",
-            Self::Loop => "loop",
-            Self::Past => "history",
-        }
-    }
 }
 
 /// What lies over a screen.

@@ -8,39 +8,29 @@ use evenkeel_report::ps::transferred;
 
 use crate::census::{Census, Item, Key};
 
+evenkeel_base::named! {
 /// What the lines at the left edge are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Grouping {
     /// Everybody who owns processes: pods, containers, machines, services, the kernel.
     #[default]
-    Owner,
-    Task,
-    Process,
+    Owner = "owner",
+    Task = "task",
+    Process = "process",
     /// Containers and what is in them.
-    Container,
-    Pod,
+    Container = "container",
+    Pod = "pod",
     /// Virtual machines and their threads.
-    Vm,
+    Vm = "vm",
     /// CPUs and the threads that ran there last.
-    Cpu,
+    Cpu = "cpu",
+}
 }
 
 impl Grouping {
     /// All of them, in the order in which a key goes through them.
     pub const ALL: [Self; 7] =
         [Self::Owner, Self::Process, Self::Container, Self::Pod, Self::Vm, Self::Cpu, Self::Task];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Owner => "owner",
-            Self::Task => "task",
-            Self::Process => "process",
-            Self::Container => "container",
-            Self::Pod => "pod",
-            Self::Vm => "vm",
-            Self::Cpu => "cpu",
-        }
-    }
 
     /// What it is, in a sentence.
     pub fn about(self) -> &'static str {

@@ -12,7 +12,6 @@
 //! Equal fixed periods (J = 0) of several loads fall into step after a while, which flatters every scheduler: the
 //! default jitter is 50 %.
 
-use std::fmt;
 use std::time::Duration;
 
 use rand::{Rng as _, SeedableRng as _};
@@ -25,26 +24,18 @@ use crate::load::{Context, LoadError};
 /// Most CPU time an open load keeps as backlog, nanoseconds: work beyond it is dropped, and counted as such.
 pub const BACKLOG_BOUND_NS: u64 = 10_000_000_000;
 
+evenkeel_base::named! {
 /// What happens to the work when others hold the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DutyKind {
     /// Time lost to others is lost.
-    Wall,
+    Wall = "wall",
     /// Waiting stretches the period.
-    Closed,
+    Closed = "closed",
     /// Work not done in time is a backlog.
-    Open,
+    Open = "open",
 }
-
-impl fmt::Display for DutyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Wall => "wall",
-            Self::Closed => "closed",
-            Self::Open => "open",
-        })
-    }
 }
 
 /// Parameters of a duty load.

@@ -153,30 +153,21 @@ pub struct TenantSpec {
 }
 }
 
+evenkeel_base::named! {
 /// Where a tenant lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// A plain cgroup of its own.
     #[default]
-    Cgroup,
+    Cgroup = "cgroup",
     /// A plain process without limits of a cgroup.
-    Process,
+    Process = "process",
     /// A container of a Docker Engine.
-    Docker,
+    Docker = "docker",
     /// A pod of a CRI runtime.
-    Pod,
+    Pod = "pod",
 }
-
-impl Place {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cgroup => "cgroup",
-            Self::Process => "process",
-            Self::Docker => "docker",
-            Self::Pod => "pod",
-        }
-    }
 }
 
 impl MachineSpec {

@@ -3,20 +3,22 @@
 use super::verdict::{Held, held};
 use super::{PointStudy, Reading, Study, TenantStudy, option};
 
+evenkeel_base::named! {
 /// How the threads of a tenant read files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reads {
-    Own,
+    Own = "own",
     /// The same file, each by a descriptor of its own.
-    Same,
+    Same = "same",
     /// The same file, all by one descriptor: `read()` locks its position.
-    OneDescriptor,
+    OneDescriptor = "one descriptor",
     /// As `Own`, by `pread()`.
-    OwnPread,
+    OwnPread = "own by pread",
     /// As `Same`, by `pread()`.
-    SamePread,
+    SamePread = "same by pread",
     /// As `OneDescriptor`, by `pread()`, which does not look at the descriptor's position.
-    OneDescriptorPread,
+    OneDescriptorPread = "one descriptor by pread",
+}
 }
 
 impl Reads {
@@ -56,17 +58,6 @@ impl Reads {
             Self::OwnPread => "a file of its own by pread",
             Self::SamePread => "the same file by pread",
             Self::OneDescriptorPread => "through one descriptor by pread",
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Own => "own",
-            Self::Same => "same",
-            Self::OneDescriptor => "one descriptor",
-            Self::OwnPread => "own by pread",
-            Self::SamePread => "same by pread",
-            Self::OneDescriptorPread => "one descriptor by pread",
         }
     }
 }

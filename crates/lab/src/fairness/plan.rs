@@ -20,12 +20,14 @@ const TENANT_S: f64 = 0.02;
 /// The same for each machine, emulated: it boots.
 const MACHINE_S: f64 = 12.0;
 
+evenkeel_base::named! {
 /// Which experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Which {
-    TenantsNet,
-    TenantsCpu,
+    TenantsNet = "tenants-net",
+    TenantsCpu = "tenants-cpu",
+}
 }
 
 impl Which {
@@ -45,14 +47,6 @@ impl Which {
             Self::TenantsCpu => {
                 "CPU-bound tenants (cgroups, containers, machines), equal and unequal weights"
             }
-        }
-    }
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::TenantsNet => "tenants-net",
-            Self::TenantsCpu => "tenants-cpu",
         }
     }
 }
@@ -92,25 +86,27 @@ fn virtio_only() -> Vec<VmNic> {
     vec![VmNic::Virtio]
 }
 
+evenkeel_base::named! {
 /// A kind of tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// No tenant: a server on the host.
-    BareMetal,
+    BareMetal = "bare metal",
     /// A namespace, by a veth pair.
-    Veth,
-    Macvlan,
+    Veth = "veth",
+    Macvlan = "macvlan",
     /// A cgroup (CPU only).
-    Cgroup,
+    Cgroup = "cgroup",
     /// A container of a Docker Engine (CPU only).
-    Container,
+    Container = "container",
     /// A virtual machine, by virtio-net on a tap device (`tenants-net`), in a cgroup (`tenants-cpu`).
-    Vm,
+    Vm = "vm",
     /// A virtual machine, by virtio-net on a macvtap (`tenants-net`).
-    VmMacvtap,
+    VmMacvtap = "vm by macvtap",
     /// A virtual machine, by virtio-net on a virtual function of a network card (`tenants-net`).
-    VmVf,
+    VmVf = "vm by VF",
+}
 }
 
 impl Kind {
@@ -122,21 +118,6 @@ impl Kind {
             Self::VmVf => Some(VmNic::Vf),
             Self::BareMetal | Self::Veth | Self::Macvlan | Self::Cgroup | Self::Container => None,
         }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BareMetal => "bare metal",
-            Self::Veth => "veth",
-            Self::Macvlan => "macvlan",
-            Self::Cgroup => "cgroup",
-            Self::Container => "container",
-            Self::Vm => "vm",
-            Self::VmMacvtap => "vm by macvtap",
-            Self::VmVf => "vm by VF",
-        })
     }
 }
 

@@ -166,7 +166,7 @@ fn feasible(host: &Host, point: &Point, cell: &Cell) -> Option<Vec<f64>> {
 /// The shares that weights promise, percent: those that the kernel was told, which an engine of containers makes of those asked
 /// for in its own way.
 pub(super) fn due(results: &Results<'_>) -> Vec<f64> {
-    let told = results.0.iter().find_map(|cell| cell.cpu.as_ref());
+    let told = results.0.iter().find_map(|cell| cell.measured.cpu.as_ref());
     let weights: Vec<f64> = told.iter().flat_map(|cpu| &cpu.tenants).map(|t| t.weight as f64).collect();
     let sum: f64 = weights.iter().sum();
     weights.iter().map(|weight| 100.0 * weight / sum).collect()

@@ -15,18 +15,20 @@ const CELL_S: f64 = 0.6;
 /// The same for evenkeel, which undoes what it did; measured: 0.3.
 const EVENKEEL_S: f64 = 0.5;
 
+evenkeel_base::named! {
 /// What answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
     /// The built-in probe (`evenkeel load wakeup`): a thread a CPU, woken once a millisecond for 0.1 ms of work.
-    Wakeup,
+    Wakeup = "wakeup",
     /// A redis that is asked for 500 bytes.
-    Redis,
+    Redis = "redis",
     /// A memcached, likewise.
-    Memcached,
+    Memcached = "memcached",
     /// An nginx with one worker, likewise.
-    Nginx,
+    Nginx = "nginx",
+}
 }
 
 impl Service {
@@ -41,27 +43,18 @@ impl Service {
     }
 }
 
-impl fmt::Display for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Wakeup => "wakeup",
-            Self::Redis => "redis",
-            Self::Memcached => "memcached",
-            Self::Nginx => "nginx",
-        })
-    }
-}
-
+evenkeel_base::named! {
 /// The work next to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Batch {
     /// Busy loops (`evenkeel load spin`).
-    Loops,
+    Loops = "loops",
     /// Streams through memory (`evenkeel load stream`): whole CPUs only.
-    Stream,
+    Stream = "stream",
     /// Compilers, one after another: whole CPUs only.
-    Compile,
+    Compile = "compile",
+}
 }
 
 impl Batch {
@@ -76,35 +69,27 @@ impl Batch {
     }
 }
 
-impl fmt::Display for Batch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Loops => "loops",
-            Self::Stream => "stream",
-            Self::Compile => "compile",
-        })
-    }
-}
-
+evenkeel_base::named! {
 /// What keeps batch work from the service's way. It is set for batch work, in a cgroup of its own next to the service's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arm {
     /// There is no batch work.
     #[value(skip)]
-    Alone,
+    Alone = "alone",
     /// Nothing.
-    Default,
+    Default = "kernel default",
     /// `cpu.idle` of the cgroup.
-    CpuIdle,
+    CpuIdle = "cpu.idle",
     /// SCHED_IDLE for each task.
-    SchedIdle,
+    SchedIdle = "SCHED_IDLE",
     /// nice 19 for each task.
-    Nice,
+    Nice = "nice 19",
     /// The least weight of the cgroup.
-    Weight,
+    Weight = "least weight",
     /// Whatever `evenkeel run --service --background` chooses, from its start on.
-    Evenkeel,
+    Evenkeel = "evenkeel",
+}
 }
 
 impl Arm {
@@ -115,20 +100,6 @@ impl Arm {
     /// Whether it is a setting that somebody makes by hand.
     pub fn by_hand(self) -> bool {
         matches!(self, Self::CpuIdle | Self::SchedIdle | Self::Nice | Self::Weight)
-    }
-}
-
-impl fmt::Display for Arm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Alone => "alone",
-            Self::Default => "kernel default",
-            Self::CpuIdle => "cpu.idle",
-            Self::SchedIdle => "SCHED_IDLE",
-            Self::Nice => "nice 19",
-            Self::Weight => "least weight",
-            Self::Evenkeel => "evenkeel",
-        })
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::NetError;
 use evenkeel_workload::flow::LatencySummary;
 
+evenkeel_base::named! {
 /// What sends and answers in an experiment on the network.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum,
@@ -16,23 +17,15 @@ use evenkeel_workload::flow::LatencySummary;
 pub enum Traffic {
     /// The built-in request and response of one byte.
     #[default]
-    Rr,
+    Rr = "rr",
     /// netperf's TCP_RR, one byte each way: a netserver a tenant, a netperf a flow.
-    Netperf,
+    Netperf = "netperf",
     /// iperf3, as fast as it goes: a server a tenant, a client a tenant with its flows as streams.
-    Iperf3,
+    Iperf3 = "iperf3",
+}
 }
 
 impl Traffic {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rr => "rr",
-            Self::Netperf => "netperf",
-            Self::Iperf3 => "iperf3",
-        }
-    }
-
     /// The program that is not ours, if it is one.
     pub fn tool(self) -> Option<Tool> {
         match self {

@@ -21,6 +21,7 @@ use super::namespace::Namespace;
 /// Most tenants of one wiring: what fits into the addresses used.
 pub const MAX_TENANTS: usize = 4000;
 
+evenkeel_base::named! {
 /// How tenants are connected.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum,
@@ -28,22 +29,12 @@ pub const MAX_TENANTS: usize = 4000;
 #[serde(rename_all = "kebab-case")]
 pub enum Nic {
     /// A veth pair each, on a bridge.
-    Veth,
+    Veth = "veth",
     /// A macvlan each, in bridge mode, on the uplink itself.
-    Macvlan,
+    Macvlan = "macvlan",
     /// No tenant: servers run next to the uplink, the reference ("bare metal").
-    None,
+    None = "none",
 }
-
-impl Nic {
-    /// Its name in files and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Veth => "veth",
-            Self::Macvlan => "macvlan",
-            Self::None => "none",
-        }
-    }
 }
 
 /// A built network. Everything is gone when it is dropped and the processes inside have ended.

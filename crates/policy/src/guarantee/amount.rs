@@ -97,25 +97,17 @@ impl fmt::Display for CpuAmount {
     }
 }
 
+evenkeel_base::named! {
 /// What a promise of CPU means, and so when it is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mean {
     /// So much of the time in which it is runnable.
     #[default]
-    Supply,
+    Supply = "supply",
     /// So much of all time, if it wants that much.
-    Rate,
+    Rate = "rate",
 }
-
-impl Mean {
-    /// As in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Supply => "supply",
-            Self::Rate => "rate",
-        }
-    }
 }
 
 /// What one scope is promised.

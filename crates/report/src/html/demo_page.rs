@@ -56,7 +56,7 @@ fn before_after(report: &DemoReport) -> Markup {
                 th.r { "Decided after" } th { "Chosen" }
             } }
             tbody { @for run in &report.runs { tr {
-                td { (run.scene.title()) } td { (run.kind.name()) }
+                td { (run.scene.name()) } td { (run.kind.name()) }
                 td.r { (format!("{:.0}", run.wanted_pct)) }
                 td.r { (measured(run.default_fulfilment, run.default_interval)) }
                 td.r { (measured(run.published_recipe_fulfilment, run.published_recipe_interval)) }
@@ -176,7 +176,7 @@ fn bars(run: &DemoRun, tasks: &[usize]) -> TaskBars {
         .collect();
     let name = |role: Role| match role {
         Role::Final => format!("evenkeel: {}", run.choice),
-        role => role.title().to_owned(),
+        role => role.name().to_owned(),
     };
     TaskBars {
         stages: shown.iter().map(|&role| (name(role), role)).collect(),

@@ -39,8 +39,8 @@ pub fn summary(rows: &[SummaryRow]) -> String {
     let mut legend = LEFT;
     for role in [Role::Default, Role::Recipe, Role::Final, Role::Ceiling] {
         canvas.mark(form(role), &format!("f-{}", role_class(role)), (legend + 6.0, 11.0), 5.0, None);
-        canvas.text("small", (legend + 17.0, 15.0), Anchor::Start, role.title());
-        legend += 44.0 + role.title().len() as f64 * 6.6;
+        canvas.text("small", (legend + 17.0, 15.0), Anchor::Start, role.name());
+        legend += 44.0 + role.name().len() as f64 * 6.6;
     }
     let top = 32.0;
     let bottom = top + ROW * rows.len() as f64;
@@ -56,7 +56,7 @@ pub fn summary(rows: &[SummaryRow]) -> String {
             // A little apart vertically, so that intervals on top of each other can be read.
             let y = y + (order as f64 - (count - 1.0) / 2.0) * 6.0;
             let class = role_class(mark.role);
-            let mut title = format!("{}, {}: {:.3}", row.title, mark.role.title(), mark.value);
+            let mut title = format!("{}, {}: {:.3}", row.title, mark.role.name(), mark.value);
             if let Some([low, high]) = mark.interval {
                 title.push_str(&format!(" [{low:.3}, {high:.3}]"));
                 canvas.line(&format!("bar s-{class}"), [x.at(low), y, x.at(high), y]);

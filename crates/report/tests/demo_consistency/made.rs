@@ -71,7 +71,7 @@ fn stages(arms: &[Arm], changed: Option<bool>, length: f64, r: &mut Random) -> V
         for arm in arms {
             let fulfilment = arm.blocks[round];
             out.push(DemoStage {
-                name: arm.role.title().into(),
+                name: arm.role.name().into(),
                 role: arm.role,
                 start_s: 20.0 + out.len() as f64,
                 seconds: length,

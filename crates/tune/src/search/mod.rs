@@ -30,8 +30,6 @@ pub mod space;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use rand::SeedableRng;
 use rand_pcg::Pcg32;
 use serde::{Deserialize, Serialize};
@@ -41,31 +39,21 @@ pub use space::{Domain, Parameter, Point, Space, SpaceError, Value};
 
 use evenkeel_base::stats;
 
+evenkeel_base::named! {
 /// How points are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// Every point of a grid.
-    Exhaustive,
+    Exhaustive = "exhaustive",
     /// Evenly drawn.
-    Random,
+    Random = "random",
     /// Downhill along one parameter at a time.
-    Coordinate,
-    Gradient,
+    Coordinate = "coordinate",
+    Gradient = "gradient",
     /// Where a Gaussian process expects the largest improvement.
-    Bayesian,
+    Bayesian = "bayesian",
 }
-
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Exhaustive => "exhaustive",
-            Self::Random => "random",
-            Self::Coordinate => "coordinate",
-            Self::Gradient => "gradient",
-            Self::Bayesian => "bayesian",
-        })
-    }
 }
 
 /// How a search is run.

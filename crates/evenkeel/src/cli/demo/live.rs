@@ -35,7 +35,7 @@ impl Live {
     }
 
     pub fn begin(&mut self, number: usize, scene: Scene, kind: Kind) {
-        self.heading = format!("{}/{} {}, {}", number + 1, self.runs, scene.title(), kind.name());
+        self.heading = format!("{}/{} {}, {}", number + 1, self.runs, scene.name(), kind.name());
         if self.sink.is_terminal() {
             self.sink.lasting(&self.heading.clone());
         }

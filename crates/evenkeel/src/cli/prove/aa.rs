@@ -66,23 +66,15 @@ struct Tally {
     kept: u64,
 }
 
+evenkeel_base::named! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// The count does not refute the promise.
-    NotRefuted,
-    Refuted,
+    NotRefuted = "not refuted",
+    Refuted = "refuted",
     /// Too few decisions reached their confirmation.
-    NothingProved,
+    NothingProved = "nothing proved",
 }
-
-impl Verdict {
-    fn name(self) -> &'static str {
-        match self {
-            Self::NotRefuted => "not refuted",
-            Self::Refuted => "refuted",
-            Self::NothingProved => "nothing proved",
-        }
-    }
 }
 
 impl Tally {

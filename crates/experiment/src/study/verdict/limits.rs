@@ -16,24 +16,15 @@ const SYS_PART: f64 = 0.02;
 /// A ratio of involuntary switches worth naming.
 const SWITCHED: f64 = 2.0;
 
+evenkeel_base::named! {
 /// How a tenant is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::study) enum Held {
-    Nothing,
-    Cpuset,
-    Quota,
-    Shares,
+    Nothing = "no limit",
+    Cpuset = "cpuset",
+    Quota = "quota",
+    Shares = "shares",
 }
-
-impl Held {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "no limit",
-            Self::Cpuset => "cpuset",
-            Self::Quota => "quota",
-            Self::Shares => "shares",
-        }
-    }
 }
 
 pub(in crate::study) fn held(study: &Study, point: &PointStudy, limits: &Limits) -> Held {
