@@ -9,6 +9,7 @@
 
 pub mod change;
 pub mod cpuset;
+mod defaults;
 pub mod facts;
 pub mod file_error;
 pub mod id;

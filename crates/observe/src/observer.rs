@@ -28,28 +28,19 @@ const TOPOLOGY_AGE: Duration = Duration::from_secs(60);
 /// The kernel's default slice changes with the number of CPUs: it is asked for again this often.
 const SLICE_AGE: Duration = Duration::from_secs(30);
 
+evenkeel_base::defaults! {
 /// How to observe.
 #[derive(Debug, Clone)]
 pub struct ObserverOptions {
     /// How tasks are sampled.
-    pub sampling: Sampling,
+    pub sampling: Sampling = Sampling::Auto,
     /// Tasks whose context switches are read with each [`Observer::sample`] (slow by `/proc`); none by default.
-    pub switches: Select,
+    pub switches: Select = Select::None,
     /// Whether cgroups' counters are read with each sample.
-    pub groups: bool,
+    pub groups: bool = true,
     /// Container runtimes to ask, in the background; [`Endpoints::none`] asks nobody.
-    pub runtimes: Endpoints,
+    pub runtimes: Endpoints = Endpoints::well_known(),
 }
-
-impl Default for ObserverOptions {
-    fn default() -> Self {
-        Self {
-            sampling: Sampling::Auto,
-            switches: Select::None,
-            groups: true,
-            runtimes: Endpoints::well_known(),
-        }
-    }
 }
 
 /// Takes samples and turns two of them into rates with their owners.

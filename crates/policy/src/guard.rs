@@ -29,41 +29,28 @@ pub(crate) use tail::{Counts, FLOOR_NS, Question, TAIL, sum};
 pub use track::Open;
 use track::Track;
 
+evenkeel_base::defaults! {
 /// Limits of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuardLimits {
     /// Share of its CPU that a task of the scope may lose (0.10 is a tenth).
-    pub cpu_loss: f64,
+    pub cpu_loss: f64 = 0.10,
     /// Factor by which its wait per unit of work may grow.
-    pub wait_factor: f64,
+    pub wait_factor: f64 = 1.5,
     /// Share of its CPU that a container, virtual machine or top-level cgroup outside the scope may lose.
-    pub outside_cpu_loss: f64,
+    pub outside_cpu_loss: f64 = 0.05,
     /// Share of waits that may be longer than the baseline's 99th percentile, of who is outside the scope, or a service.
-    pub tail_share: f64,
+    pub tail_share: f64 = 0.025,
     /// Who uses less CPU than this, percent of one CPU, is judged together with the rest of its cgroup.
-    pub min_cpu_pct: f64,
+    pub min_cpu_pct: f64 = 1.0,
     /// So is who waits less often than this while a candidate is confirmed.
-    pub min_waits: f64,
+    pub min_waits: f64 = 200.0,
     /// Waits below this many seconds per second of work are not told apart from none: twice nothing is nothing.
-    pub wait_floor: f64,
+    pub wait_floor: f64 = 0.02,
     /// Error probability of each question.
-    pub alpha: f64,
+    pub alpha: f64 = 0.05,
 }
-
-impl Default for GuardLimits {
-    fn default() -> Self {
-        Self {
-            cpu_loss: 0.10,
-            wait_factor: 1.5,
-            outside_cpu_loss: 0.05,
-            tail_share: 0.025,
-            min_cpu_pct: 1.0,
-            min_waits: 200.0,
-            wait_floor: 0.02,
-            alpha: 0.05,
-        }
-    }
 }
 
 /// Times the limit.

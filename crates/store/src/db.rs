@@ -125,39 +125,25 @@ impl StoreError {
     }
 }
 
+evenkeel_base::defaults! {
 /// How much is kept. Ages count back from now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// Bound on the files' size, bytes, log included. At least 1 MiB is used.
-    pub max_bytes: u64,
+    pub max_bytes: u64 = 200 << 20,
     /// How long every sample is kept.
-    pub full_rate: Duration,
+    pub full_rate: Duration = Duration::from_secs(600),
     /// How long one sample in 10 s is kept.
-    pub ten_s: Duration,
+    pub ten_s: Duration = Duration::from_secs(24 * 3600),
     /// How long one sample in 60 s is kept; runs are forgotten at this age too, except the last.
-    pub sixty_s: Duration,
+    pub sixty_s: Duration = Duration::from_secs(30 * 24 * 3600),
     /// A block of samples is finished when they span this many seconds.
-    pub block_seconds: u64,
+    pub block_seconds: u64 = 30,
     /// A block is finished when there are this many.
-    pub block_samples: u32,
+    pub block_samples: u32 = 60,
     /// Samples are committed within this many seconds, or as they come where they are further apart: what a crash may lose.
-    pub tail_seconds: u64,
+    pub tail_seconds: u64 = 4,
 }
-
-impl Default for Limits {
-    /// 200 MiB; full rate for 10 minutes, 10 s for a day, 60 s for 30 days; blocks of at most 30 s or 60 samples, of which
-    /// a crash loses at most 4 s.
-    fn default() -> Self {
-        Self {
-            max_bytes: 200 << 20,
-            full_rate: Duration::from_secs(600),
-            ten_s: Duration::from_secs(24 * 3600),
-            sixty_s: Duration::from_secs(30 * 24 * 3600),
-            block_seconds: 30,
-            block_samples: 60,
-            tail_seconds: 4,
-        }
-    }
 }
 
 /// The history.

@@ -191,27 +191,23 @@ pub struct BudgetSpec {
     pub time: Option<String>,
 }
 
+evenkeel_base::defaults! {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SearchSpec {
     /// See [`Method`].
-    pub method: Method,
+    pub method: Method = Method::Bayesian,
     /// Of everything drawn.
-    pub seed: u64,
+    pub seed: u64 = 1,
     /// Runs a point must have had before it counts as the best.
-    pub repeats: usize,
+    pub repeats: usize = 3,
     /// Points in the final comparison.
-    pub finalists: usize,
+    pub finalists: usize = 3,
     /// Values of a number that the exhaustive method tries.
-    pub levels: u64,
+    pub levels: u64 = 5,
     /// Consecutive failures of new settings after which the search is given up.
-    pub give_up_after: usize,
+    pub give_up_after: usize = 5,
 }
-
-impl Default for SearchSpec {
-    fn default() -> Self {
-        Self { method: Method::Bayesian, seed: 1, repeats: 3, finalists: 3, levels: 5, give_up_after: 5 }
-    }
 }
 
 /// A model in the simulator.

@@ -39,20 +39,14 @@ use crate::instance::rule_of;
 
 /// A table of the file: its keys, each with what it is where it is not written (`= ..`; else nothing).
 macro_rules! table {
-    ($(#[$doc:meta])* pub struct $name:ident { $($(#[$about:meta])* pub $key:ident: $of:ty $(= $default:expr)?,)* }) => {
+    ($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)* }) => {
+        evenkeel_base::defaults! {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
-        pub struct $name { $($(#[$about])* pub $key: $of,)* }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self { $($key: table!(@ $($default)?),)* }
-            }
+        pub struct $name { $($fields)* }
         }
     };
-    (@) => { Default::default() };
-    (@ $default:expr) => { $default };
 }
 
 mod check;

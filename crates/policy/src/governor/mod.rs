@@ -40,19 +40,20 @@ pub struct DemandSample {
     pub wanted_s: f64,
 }
 
+evenkeel_base::defaults! {
 /// How to govern.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rules {
     /// CPUs the scope could use.
-    pub cpus: f64,
+    pub cpus: f64 = 1.0,
     /// How far below the threshold to stay at first, as a share of it.
-    pub margin: f64,
+    pub margin: f64 = 0.01,
     /// A rule known beforehand, such as an instance family's.
     pub known: Option<Threshold>,
     /// A limit is known to be of no use: credits, a shared core.
     pub futile: bool,
     /// Least time between two small changes of the limit, seconds.
-    pub rest_s: f64,
+    pub rest_s: f64 = 0.4,
     /// Services share what is given with the work that the limit holds back. Then the limit keeps use below what is given for
     /// good even where that makes no job finish sooner, and nothing is tried above it: credits are there when services need
     /// them, and a cap is not felt.
@@ -60,19 +61,6 @@ pub struct Rules {
     /// What is known to be given for good, CPUs.
     pub baseline: Option<f64>,
 }
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            cpus: 1.0,
-            margin: 0.01,
-            known: None,
-            futile: false,
-            rest_s: 0.4,
-            for_services: false,
-            baseline: None,
-        }
-    }
 }
 
 /// Share stolen above which a tick counts as throttled.

@@ -14,38 +14,26 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 use serde::{Deserialize, Serialize};
 
+evenkeel_base::defaults! {
 /// How a change is held out.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HoldoutRules {
     /// Share of the time under the baseline, on average over [`Self::average_s`]; 0 turns it off.
-    pub share: f64,
+    pub share: f64 = 0.05,
     /// Share once the effect is known well.
-    pub narrow_share: f64,
+    pub narrow_share: f64 = 0.01,
     /// Share at most while there is a question, four times [`Self::share`] at most.
-    pub close_share: f64,
+    pub close_share: f64 = 0.20,
     /// Time after the decision during which there is a question anyhow, seconds: is anybody hurt?
-    pub probation_s: f64,
+    pub probation_s: f64 = 120.0,
     /// Time over which the share is an average, seconds.
-    pub average_s: f64,
+    pub average_s: f64 = 7200.0,
     /// Usual length of a window, seconds.
-    pub window_s: f64,
+    pub window_s: f64 = 3.0,
     /// Time given to settings to take hold, seconds, at each end.
-    pub settle_s: f64,
+    pub settle_s: f64 = 0.3,
 }
-
-impl Default for HoldoutRules {
-    fn default() -> Self {
-        Self {
-            share: 0.05,
-            narrow_share: 0.01,
-            close_share: 0.20,
-            probation_s: 120.0,
-            average_s: 7200.0,
-            window_s: 3.0,
-            settle_s: 0.3,
-        }
-    }
 }
 
 /// Lengths of windows are within this share of the usual one.

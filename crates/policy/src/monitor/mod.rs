@@ -33,6 +33,7 @@ pub use sequence::Sequence;
 pub use unit::Unit;
 pub use victims::{Comparison, Loss, Seen, Subject, Usage, Victim, VictimLimits, Watch};
 
+evenkeel_base::defaults! {
 /// How a change in force is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -44,24 +45,12 @@ pub struct MonitorRules {
     /// Whom it may not hurt, and how far.
     pub victims: VictimLimits,
     /// Gain of the score, as a ratio to the CPU got, below which a change is not worth its risk.
-    pub min_gain: f64,
+    pub min_gain: f64 = 0.01,
     /// Error probability of the intervals (two-sided).
-    pub alpha: f64,
+    pub alpha: f64 = 0.05,
     /// E-value of a loss at which a change goes.
-    pub loss_evidence: f64,
+    pub loss_evidence: f64 = 20.0,
 }
-
-impl Default for MonitorRules {
-    fn default() -> Self {
-        Self {
-            holdout: HoldoutRules::default(),
-            protecting_share: 0.0,
-            victims: VictimLimits::default(),
-            min_gain: 0.01,
-            alpha: 0.05,
-            loss_evidence: 20.0,
-        }
-    }
 }
 
 /// Blocks in a row that raise a question.

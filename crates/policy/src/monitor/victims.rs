@@ -133,35 +133,24 @@ impl Comparison<'_> {
     }
 }
 
+evenkeel_base::defaults! {
 /// How far a change may go with somebody who was promised nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VictimLimits {
     /// Share of its CPU that a task may lose.
-    pub cpu_loss: f64,
+    pub cpu_loss: f64 = 0.10,
     /// Share of its CPU that a container, machine or top-level cgroup outside the scope may lose, and all of them together.
-    pub outside_cpu_loss: f64,
+    pub outside_cpu_loss: f64 = 0.05,
     /// Factor by which a task's wait per unit of work may grow.
-    pub wait_factor: f64,
+    pub wait_factor: f64 = 1.5,
     /// Waits below this many seconds per second of work are not told apart from none.
-    pub wait_floor: f64,
+    pub wait_floor: f64 = 0.02,
     /// Whoever gets less than this, percent of one CPU, is not looked at.
-    pub min_cpu_pct: f64,
+    pub min_cpu_pct: f64 = 0.1,
     /// Share of accusations that may be false.
-    pub alpha: f64,
+    pub alpha: f64 = 0.05,
 }
-
-impl Default for VictimLimits {
-    fn default() -> Self {
-        Self {
-            cpu_loss: 0.10,
-            outside_cpu_loss: 0.05,
-            wait_factor: 1.5,
-            wait_floor: 0.02,
-            min_cpu_pct: 0.1,
-            alpha: 0.05,
-        }
-    }
 }
 
 /// In what way somebody is hurt.
