@@ -108,7 +108,7 @@ bench: ## benchmarks: planning for 10,000 tasks on 256 CPUs; what watching 2,000
 
 outsiders: ## a redis under light load and a compile next to a mix that the loop evens out: what they feel (8 minutes, as root)
 	@scripts/packages.sh build test
-	@scripts/outsiders.sh
+	@scripts/services/services.sh --part outsiders
 
 truth: ## how often the decision, and the watch after it, is wrong, and how soon right, on a made-up host (minutes)
 	@scripts/packages.sh build
@@ -139,8 +139,7 @@ lab-figures: ## the laboratory's own figures: wake-up, overhead, weights, quota,
 
 takeover-figures: ## what a restart costs a service beside the loop: 30 kills (as root, quiet machine, 13 min)
 	@scripts/packages.sh build test
-	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
-	@scripts/takeover-figures.sh --binary '$(CARGO_TARGET_DIR)/release/evenkeel' $(TAKEOVER_ARGS)
+	@scripts/services/services.sh --part takeover $(TAKEOVER_ARGS)
 
 promises: ## are promised shares kept: 40/50/10 on one CPU, 20 random sets, a spike, Docker containers (12 minutes, as root)
 	@scripts/packages.sh build test

@@ -66,10 +66,7 @@ def main():
         batch_runs(True)
         load = ask(args.client, work.groups["clients"], service.served, STEADY_US, 90)
         work.start_run(args.evenkeel)
-        for _ in range(90):
-            time.sleep(1)
-            if work.kept():
-                break
+        work.wait_until(work.kept, 90)
         load.kill()
         load.wait()
         print(work.kept() or "nothing is kept")

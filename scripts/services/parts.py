@@ -45,11 +45,11 @@ class Group:
             if "/" in name and os.path.exists(f"{place}/cgroup.controllers"):
                 with open(f"{os.path.dirname(place)}/cgroup.subtree_control", "w") as file:
                     file.write("+cpu")
-        self.children = []
+        self.children, self.prefix = [], []
 
     def start(self, command, **more):
         join = "".join(f'echo 0 > "{place}/cgroup.procs" && ' for place in self.dirs) + 'exec "$@"'
-        child = subprocess.Popen(["sh", "-c", join, "sh", *command], stdin=subprocess.DEVNULL, start_new_session=True, **more)
+        child = subprocess.Popen(["sh", "-c", join, "sh", *self.prefix, *command], stdin=subprocess.DEVNULL, start_new_session=True, **more)
         self.children.append(child)
         return child
 
@@ -58,6 +58,11 @@ class Group:
             return int(open(f"{self.dirs[-1]}/cpuacct.usage").read()) / 1e9
         except FileNotFoundError:
             return int(open(f"{self.dir}/cpu.stat").read().split("usage_usec ")[1].split()[0]) / 1e6
+
+    def weigh(self, v1_shares, v2_weight):
+        v2 = os.path.exists(f"{self.dir}/cpu.weight")
+        with open(f"{self.dir}/{'cpu.weight' if v2 else 'cpu.shares'}", "w") as file:
+            file.write(str(v2_weight if v2 else v1_shares))
 
     def idle(self):
         with open(f"{self.dir}/cpu.idle", "w") as file:
@@ -243,12 +248,20 @@ class Workspace:
         lines = [line for line in self.said().splitlines() if line.startswith("* ")]
         return lines[-1].strip() if lines else None
 
+    def wait_until(self, holds, seconds):
+        """Whether something holds in time, and before `run` ends."""
+        until = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > until or self.run.poll() is not None:
+                return False
+            time.sleep(0.5)
+        return True
+
     def decide(self, evenkeel, load, seconds, of=None):
         """Has `run` decide while `load` asks the service, which ends then; after how long, and what it kept."""
         began = time.monotonic()
         self.start_run(evenkeel, of=of)
-        while not self.kept() and time.monotonic() - began < seconds:
-            time.sleep(0.5)
+        self.wait_until(self.kept, seconds)
         found = {"decided_s": time.monotonic() - began, "kept": self.kept() or "nothing is kept"}
         load.kill()
         load.wait()

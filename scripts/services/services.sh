@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds what the measurements of services need, and runs one as root:
-#   scripts/services/services.sh [--part services|jump|overhead|lag|follow|stolen|burst] [ARGUMENT...]
+#   scripts/services/services.sh [--part services|jump|overhead|lag|follow|stolen|burst|outsiders|takeover] [ARGUMENT...]
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"

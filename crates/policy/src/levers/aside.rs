@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::{Change, CpuSet, TaskId};
+use evenkeel_base::{CpuSet, TaskId};
 
 use super::lever::Lever;
 use super::pull::movable;
-use super::scene::Scene;
 
 /// The lever's name.
 pub const ASIDE: &str = "aside";

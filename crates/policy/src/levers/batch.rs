@@ -1,9 +1,6 @@
 //! SCHED_BATCH alone: the lever of kernels without a slice of one's own.
 
-use evenkeel_base::Change;
-
 use super::lever::{Lever, batch_policy};
-use super::scene::Scene;
 
 /// SCHED_BATCH for everyone in the scope: a waking task does not preempt.
 pub const BATCH: Lever = Lever {

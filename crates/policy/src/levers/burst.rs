@@ -7,7 +7,6 @@
 use evenkeel_base::{Change, CpuQuota, GroupView, Setting, Target};
 
 use super::lever::Lever;
-use super::scene::Scene;
 
 /// Use beyond this share of the quota leaves nothing to save up.
 const MEAN: f64 = 0.9;
