@@ -1,4 +1,5 @@
-//! Generates the CRI client from `proto/cri.proto` without `protoc`, and the server the tests play a runtime with.
+//! Generates what `proto` describes without `protoc`: the CRI client, the server the tests play a runtime with, and the
+//! messages of a Perfetto trace.
 
 use std::path::PathBuf;
 
@@ -16,5 +17,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .out_dir(&dir)
             .compile_fds(descriptors.clone())?;
     }
+    tonic_prost_build::configure().compile_fds(protox::compile(["proto/perfetto.proto"], ["proto"])?)?;
     Ok(())
 }

@@ -1,9 +1,15 @@
 //! Prometheus' protobuf format, the only one in which it takes native histograms: `io.prometheus.client.MetricFamily` of
-//! <https://github.com/prometheus/client_model>, each with its length in front. Only the fields that are used are declared.
+//! <https://github.com/prometheus/client_model>, each with its length in front.
 
 use prost::Message;
 
 use super::{Distribution, Family as Samples, Kind, Labels, NATIVE_SCHEMA, Page, Value};
+use proto::{Bucket, BucketSpan, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
+
+#[allow(missing_docs, clippy::all)]
+mod proto {
+    include!(concat!(env!("OUT_DIR"), "/io.prometheus.client.rs"));
+}
 
 pub(super) const TYPE: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
@@ -12,107 +18,31 @@ pub(super) const TYPE: &str =
 /// one that is not native.
 const ZERO: f64 = 2.938_735_877_055_719e-39;
 
-#[derive(Clone, PartialEq, Message)]
-struct MetricFamily {
-    #[prost(string, optional, tag = "1")]
-    name: Option<String>,
-    #[prost(string, optional, tag = "2")]
-    help: Option<String>,
-    /// 0 a counter, 1 a gauge, 4 a histogram.
-    #[prost(int32, optional, tag = "3")]
-    kind: Option<i32>,
-    #[prost(message, repeated, tag = "4")]
-    metric: Vec<Metric>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Metric {
-    #[prost(message, repeated, tag = "1")]
-    label: Vec<Label>,
-    #[prost(message, optional, tag = "2")]
-    gauge: Option<Number>,
-    #[prost(message, optional, tag = "3")]
-    counter: Option<Number>,
-    #[prost(message, optional, tag = "7")]
-    histogram: Option<Histogram>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Label {
-    #[prost(string, optional, tag = "1")]
-    name: Option<String>,
-    #[prost(string, optional, tag = "2")]
-    value: Option<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Number {
-    #[prost(double, optional, tag = "1")]
-    value: Option<f64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Histogram {
-    #[prost(uint64, optional, tag = "1")]
-    count: Option<u64>,
-    #[prost(double, optional, tag = "2")]
-    sum: Option<f64>,
-    #[prost(message, repeated, tag = "3")]
-    bucket: Vec<Bucket>,
-    #[prost(sint32, optional, tag = "5")]
-    schema: Option<i32>,
-    #[prost(double, optional, tag = "6")]
-    zero_threshold: Option<f64>,
-    #[prost(uint64, optional, tag = "7")]
-    zero_count: Option<u64>,
-    #[prost(message, repeated, tag = "12")]
-    positive_span: Vec<Span>,
-    /// Each count less the one before.
-    #[prost(sint64, repeated, packed = "false", tag = "13")]
-    positive_delta: Vec<i64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Bucket {
-    #[prost(uint64, optional, tag = "1")]
-    cumulative_count: Option<u64>,
-    #[prost(double, optional, tag = "2")]
-    upper_bound: Option<f64>,
-}
-
-/// Buckets in a row.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-struct Span {
-    /// Of the first one its number, of others how many are empty before it.
-    #[prost(sint32, optional, tag = "1")]
-    offset: Option<i32>,
-    #[prost(uint32, optional, tag = "2")]
-    length: Option<u32>,
-}
-
 pub(super) fn page(page: &Page) -> Vec<u8> {
     page.families().flat_map(|family| message(family).encode_length_delimited_to_vec()).collect()
 }
 
 fn message(family: &Samples) -> MetricFamily {
     let kind = match family.kind {
-        Kind::Counter => 0,
-        Kind::Gauge => 1,
-        Kind::Histogram => 4,
+        Kind::Counter => MetricType::Counter,
+        Kind::Gauge => MetricType::Gauge,
+        Kind::Histogram => MetricType::Histogram,
     };
     let metric = family.samples.iter().map(|(labels, value)| metric(family.kind, labels, value)).collect();
     let (name, help) = (family.name.to_owned(), family.help.to_owned());
-    MetricFamily { name: Some(name), help: Some(help), kind: Some(kind), metric }
+    MetricFamily { name: Some(name), help: Some(help), r#type: Some(kind.into()), metric }
 }
 
 fn metric(kind: Kind, labels: &Labels, value: &Value) -> Metric {
-    let label =
-        |(name, value): &(&str, String)| Label { name: Some((*name).to_owned()), value: Some(value.clone()) };
+    let label = |(name, value): &(&str, String)| LabelPair {
+        name: Some((*name).to_owned()),
+        value: Some(value.clone()),
+    };
     let mut metric = Metric { label: labels.iter().map(label).collect(), ..Metric::default() };
     match (kind, value) {
         (_, Value::Distribution(counts)) => metric.histogram = Some(histogram(counts)),
-        (Kind::Counter, Value::Number(value)) => metric.counter = Some(Number { value: Some(*value) }),
-        (_, Value::Number(value)) => metric.gauge = Some(Number { value: Some(*value) }),
+        (Kind::Counter, Value::Number(value)) => metric.counter = Some(Counter { value: Some(*value) }),
+        (_, Value::Number(value)) => metric.gauge = Some(Gauge { value: Some(*value) }),
     }
     metric
 }
@@ -122,9 +52,9 @@ fn histogram(counts: &Distribution) -> Histogram {
     let bucket =
         |(bound, count): &(f64, u64)| Bucket { cumulative_count: Some(*count), upper_bound: Some(*bound) };
     let mut histogram = Histogram {
-        count: Some(counts.all),
+        sample_count: Some(counts.all),
         // Left out it would read as 0.
-        sum: Some(counts.sum.unwrap_or(f64::NAN)),
+        sample_sum: Some(counts.sum.unwrap_or(f64::NAN)),
         bucket: counts.upto.iter().chain([&infinite]).map(bucket).collect(),
         ..Histogram::default()
     };
@@ -137,7 +67,7 @@ fn histogram(counts: &Distribution) -> Histogram {
             (Some(after), Some(span)) if after == *at => span.length = span.length.map(|length| length + 1),
             (after, _) => {
                 let offset = Some(at - after.unwrap_or(0));
-                histogram.positive_span.push(Span { offset, length: Some(1) });
+                histogram.positive_span.push(BucketSpan { offset, length: Some(1) });
             }
         }
         let count = i64::try_from(*count).unwrap_or(i64::MAX);
@@ -159,12 +89,16 @@ mod tests {
         while !rest.is_empty() {
             families.push(MetricFamily::decode_length_delimited(&mut rest).unwrap());
         }
-        let names: Vec<_> = families.iter().map(|f| (f.name.as_deref().unwrap(), f.kind.unwrap())).collect();
+        let names: Vec<_> =
+            families.iter().map(|f| (f.name.as_deref().unwrap(), f.r#type.unwrap())).collect();
         assert_eq!(names, [("a_total", 0), ("c", 1), ("h", 4)]);
         assert_eq!(families[0].metric[0].counter.as_ref().unwrap().value, Some(1.5));
         assert_eq!(families[1].metric[0].label[0].value.as_deref(), Some("q\"\n\u{fffd}"));
         let histogram = families[2].metric[0].histogram.as_ref().unwrap();
-        assert_eq!((histogram.count, histogram.sum, histogram.schema), (Some(3), Some(7.0), Some(2)));
+        assert_eq!(
+            (histogram.sample_count, histogram.sample_sum, histogram.schema),
+            (Some(3), Some(7.0), Some(2))
+        );
         let classic: Vec<_> = histogram.bucket.iter().map(|b| (b.upper_bound, b.cumulative_count)).collect();
         assert_eq!(classic, [(Some(0.5), Some(1)), (Some(1.0), Some(2)), (Some(f64::INFINITY), Some(3))]);
         let spans: Vec<_> = histogram.positive_span.iter().map(|s| (s.offset, s.length)).collect();
@@ -187,7 +121,7 @@ mod tests {
         let classic = Distribution { upto: vec![(1.0, 0)], all: 0, sum: None, native: None };
         let message = histogram(&classic);
         assert_eq!((message.schema, message.zero_threshold, message.bucket.len()), (None, None, 2));
-        assert!(message.sum.unwrap().is_nan(), "unknown is not zero");
+        assert!(message.sample_sum.unwrap().is_nan(), "unknown is not zero");
         let empty = histogram(&Distribution { native: Some(Vec::new()), ..classic });
         assert!(empty.schema == Some(2) && empty.zero_threshold.unwrap() > 0.0, "{empty:?}");
     }

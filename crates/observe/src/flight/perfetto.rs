@@ -1,8 +1,7 @@
 //! A recording as a trace that Perfetto opens (ui.perfetto.dev): who had which CPU, who woke whom when, and for each container
 //! and cgroup how many CPUs it used, how many of its threads waited, and how many whose quota held back.
 //!
-//! Only the messages and fields that are used, by the numbers that `protos/perfetto/trace` of Perfetto gives them. Its time is
-//! `CLOCK_MONOTONIC`; the snapshot of clocks says what the wall clock was.
+//! Its time is `CLOCK_MONOTONIC`; the snapshot of clocks says what the wall clock was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -12,145 +11,19 @@ use prost::Message;
 
 use super::account::{Does, tell};
 use super::{Left, Recording, Threads, What};
+use proto::clock_snapshot::Clock;
+use proto::ftrace_event_bundle::CompactSched;
+use proto::process_tree::{Process, Thread};
+use proto::track_event::Type;
+use proto::{
+    BuiltinClock, ClockSnapshot, CounterDescriptor, FtraceEventBundle, ProcessTree, Trace, TracePacket,
+    TrackDescriptor, TrackEvent,
+};
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Packet {
-    #[prost(message, optional, tag = "1")]
-    ftrace_events: Option<Bundle>,
-    #[prost(message, optional, tag = "2")]
-    process_tree: Option<ProcessTree>,
-    #[prost(message, optional, tag = "6")]
-    clock_snapshot: Option<ClockSnapshot>,
-    #[prost(uint64, optional, tag = "8")]
-    timestamp: Option<u64>,
-    #[prost(uint32, tag = "10")]
-    trusted_packet_sequence_id: u32,
-    #[prost(message, optional, tag = "11")]
-    track_event: Option<TrackEvent>,
-    #[prost(message, optional, tag = "60")]
-    track_descriptor: Option<TrackDescriptor>,
+#[allow(missing_docs, clippy::all)]
+mod proto {
+    include!(concat!(env!("OUT_DIR"), "/perfetto.protos.rs"));
 }
-
-#[derive(Clone, PartialEq, Message)]
-struct ClockSnapshot {
-    #[prost(message, repeated, tag = "1")]
-    clocks: Vec<Clock>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct Clock {
-    #[prost(uint32, tag = "1")]
-    clock_id: u32,
-    #[prost(uint64, tag = "2")]
-    timestamp: u64,
-}
-
-/// Of `ClockSnapshot.BuiltinClocks`.
-const REALTIME: u32 = 1;
-const MONOTONIC: u32 = 3;
-const BOOTTIME: u32 = 6;
-
-#[derive(Clone, PartialEq, Message)]
-struct ProcessTree {
-    #[prost(message, repeated, tag = "1")]
-    processes: Vec<Process>,
-    #[prost(message, repeated, tag = "2")]
-    threads: Vec<Thread>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Process {
-    #[prost(int32, tag = "1")]
-    pid: i32,
-    #[prost(int32, tag = "2")]
-    ppid: i32,
-    #[prost(string, repeated, tag = "3")]
-    cmdline: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Thread {
-    #[prost(int32, tag = "1")]
-    tid: i32,
-    #[prost(int32, tag = "3")]
-    tgid: i32,
-    #[prost(string, tag = "2")]
-    name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Bundle {
-    #[prost(uint32, tag = "1")]
-    cpu: u32,
-    #[prost(message, optional, tag = "4")]
-    compact_sched: Option<CompactSched>,
-}
-
-/// A column for each thing an event says; times are differences from the one before.
-#[derive(Clone, PartialEq, Message)]
-struct CompactSched {
-    #[prost(uint64, repeated, tag = "1")]
-    switch_timestamp: Vec<u64>,
-    #[prost(int64, repeated, tag = "2")]
-    switch_prev_state: Vec<i64>,
-    #[prost(int32, repeated, tag = "3")]
-    switch_next_pid: Vec<i32>,
-    #[prost(int32, repeated, tag = "4")]
-    switch_next_prio: Vec<i32>,
-    #[prost(string, repeated, tag = "5")]
-    intern_table: Vec<String>,
-    #[prost(uint32, repeated, tag = "6")]
-    switch_next_comm_index: Vec<u32>,
-    #[prost(uint64, repeated, tag = "7")]
-    waking_timestamp: Vec<u64>,
-    #[prost(int32, repeated, tag = "8")]
-    waking_pid: Vec<i32>,
-    #[prost(int32, repeated, tag = "9")]
-    waking_target_cpu: Vec<i32>,
-    #[prost(int32, repeated, tag = "10")]
-    waking_prio: Vec<i32>,
-    #[prost(uint32, repeated, tag = "11")]
-    waking_comm_index: Vec<u32>,
-    #[prost(uint32, repeated, tag = "12")]
-    waking_common_flags: Vec<u32>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TrackDescriptor {
-    #[prost(uint64, tag = "1")]
-    uuid: u64,
-    #[prost(string, tag = "2")]
-    name: String,
-    #[prost(uint64, optional, tag = "5")]
-    parent_uuid: Option<u64>,
-    #[prost(message, optional, tag = "8")]
-    counter: Option<Counter>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Counter {
-    #[prost(string, tag = "6")]
-    unit_name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TrackEvent {
-    #[prost(int32, tag = "9")]
-    r#type: i32,
-    #[prost(uint64, tag = "11")]
-    track_uuid: u64,
-    #[prost(string, optional, tag = "23")]
-    name: Option<String>,
-    // A counter without a value is an error to viewers: 0 is written, too.
-    #[prost(double, optional, tag = "44")]
-    double_counter_value: Option<f64>,
-}
-
-/// Of `TrackEvent.Type`.
-const TYPE_SLICE_BEGIN: i32 = 1;
-const TYPE_SLICE_END: i32 = 2;
-const TYPE_INSTANT: i32 = 3;
-const TYPE_COUNTER: i32 = 4;
 
 /// Packets without an order among them need no more than one sequence.
 const SEQUENCE: u32 = 1;
@@ -169,14 +42,21 @@ pub fn trace(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
     let mut to = io::BufWriter::with_capacity(1 << 16, to);
     let (from, _) = recording.interval_ns();
     let threads = recording.threads();
-    let clock = |clock_id, timestamp| Clock { clock_id, timestamp };
+    let clock = |id: BuiltinClock, timestamp| Clock { clock_id: id.into(), timestamp };
     // A trace's own clock is BOOTTIME; who never slept knows no difference.
-    let clocks =
-        vec![clock(BOOTTIME, from), clock(MONOTONIC, from), clock(REALTIME, recording.wall_ns(from))];
-    put(&mut to, Packet { clock_snapshot: Some(ClockSnapshot { clocks }), ..Packet::default() })?;
+    let clocks = vec![
+        clock(BuiltinClock::Boottime, from),
+        clock(BuiltinClock::Monotonic, from),
+        clock(BuiltinClock::Realtime, recording.wall_ns(from)),
+    ];
+    put(&mut to, TracePacket { clock_snapshot: Some(ClockSnapshot { clocks }), ..TracePacket::default() })?;
     put(
         &mut to,
-        Packet { process_tree: Some(process_tree(&threads)), timestamp: Some(from), ..Packet::default() },
+        TracePacket {
+            process_tree: Some(process_tree(&threads)),
+            timestamp: Some(from),
+            ..TracePacket::default()
+        },
     )?;
     for cpu in 0..recording.cpus() {
         events(recording, &threads, cpu, &mut to)?;
@@ -187,13 +67,8 @@ pub fn trace(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
 }
 
 /// A packet as the trace has it: an element of its list.
-pub(super) fn put(to: &mut impl Write, packet: Packet) -> io::Result<()> {
-    #[derive(Clone, PartialEq, Message)]
-    struct Trace {
-        #[prost(message, repeated, tag = "1")]
-        packet: Vec<Packet>,
-    }
-    let packet = Packet { trusted_packet_sequence_id: SEQUENCE, ..packet };
+pub(super) fn put(to: &mut impl Write, packet: TracePacket) -> io::Result<()> {
+    let packet = TracePacket { trusted_packet_sequence_id: SEQUENCE, ..packet };
     to.write_all(&Trace { packet: vec![packet] }.encode_to_vec())
 }
 
@@ -268,8 +143,8 @@ fn events(recording: &Recording, threads: &Threads<'_>, cpu: usize, to: &mut imp
         let mut table: Vec<(u32, String)> = names.into_iter().map(|(comm, index)| (index, comm)).collect();
         table.sort_by_key(|(index, _)| *index);
         sched.intern_table = table.into_iter().map(|(_, comm)| comm).collect();
-        let bundle = Bundle { cpu: cpu as u32, compact_sched: Some(sched) };
-        put(to, Packet { ftrace_events: Some(bundle), ..Packet::default() })?;
+        let bundle = FtraceEventBundle { cpu: cpu as u32, compact_sched: Some(sched) };
+        put(to, TracePacket { ftrace_events: Some(bundle), ..TracePacket::default() })?;
     }
     Ok(())
 }
@@ -309,33 +184,33 @@ fn held_name(quotas: Option<&BTreeSet<String>>) -> String {
 }
 
 /// A packet that describes a track; with a unit it is a counter's.
-pub(super) fn describe(uuid: u64, name: &str, parent_uuid: Option<u64>, unit: Option<&str>) -> Packet {
-    let counter = unit.map(|unit| Counter { unit_name: unit.to_owned() });
+pub(super) fn describe(uuid: u64, name: &str, parent_uuid: Option<u64>, unit: Option<&str>) -> TracePacket {
+    let counter = unit.map(|unit| CounterDescriptor { unit_name: unit.to_owned() });
     let track = TrackDescriptor { uuid, name: name.to_owned(), parent_uuid, counter };
-    Packet { track_descriptor: Some(track), ..Packet::default() }
+    TracePacket { track_descriptor: Some(track), ..TracePacket::default() }
 }
 
-fn event(timestamp: u64, event: TrackEvent) -> Packet {
-    Packet { timestamp: Some(timestamp), track_event: Some(event), ..Packet::default() }
+fn event(timestamp: u64, event: TrackEvent) -> TracePacket {
+    TracePacket { timestamp: Some(timestamp), track_event: Some(event), ..TracePacket::default() }
 }
 
 /// A counter's value from then on.
-pub(super) fn counter(at_ns: u64, track_uuid: u64, value: f64) -> Packet {
+pub(super) fn counter(at_ns: u64, track_uuid: u64, value: f64) -> TracePacket {
     let double_counter_value = Some(value);
-    event(at_ns, TrackEvent { r#type: TYPE_COUNTER, track_uuid, name: None, double_counter_value })
+    event(at_ns, TrackEvent { r#type: Type::Counter.into(), track_uuid, name: None, double_counter_value })
 }
 
 /// Something that lasts from then until then.
-pub(super) fn slice(from_ns: u64, to_ns: u64, track_uuid: u64, name: &str) -> [Packet; 2] {
-    let one = |r#type, name| TrackEvent { r#type, track_uuid, name, double_counter_value: None };
-    let begin = one(TYPE_SLICE_BEGIN, Some(name.to_owned()));
-    [event(from_ns, begin), event(to_ns, one(TYPE_SLICE_END, None))]
+pub(super) fn slice(from_ns: u64, to_ns: u64, track_uuid: u64, name: &str) -> [TracePacket; 2] {
+    let one = |is: Type, name| TrackEvent { r#type: is.into(), track_uuid, name, double_counter_value: None };
+    let begin = one(Type::SliceBegin, Some(name.to_owned()));
+    [event(from_ns, begin), event(to_ns, one(Type::SliceEnd, None))]
 }
 
 /// Something that happened then.
-pub(super) fn instant(at_ns: u64, track_uuid: u64, name: &str) -> Packet {
+pub(super) fn instant(at_ns: u64, track_uuid: u64, name: &str) -> TracePacket {
     let name = Some(name.to_owned());
-    event(at_ns, TrackEvent { r#type: TYPE_INSTANT, track_uuid, name, double_counter_value: None })
+    event(at_ns, TrackEvent { r#type: Type::Instant.into(), track_uuid, name, double_counter_value: None })
 }
 
 fn owners(recording: &Recording, threads: &Threads<'_>, to: &mut impl Write) -> io::Result<()> {
