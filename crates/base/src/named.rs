@@ -1,4 +1,5 @@
-/// An enum whose values have a name each, which stands behind the value: `name` gives it, and it is how the value is displayed.
+/// An enum whose values have a name each, which stands behind the value: `name` gives it, and it is how the value is displayed;
+/// `named` finds the value.
 ///
 /// ```
 /// evenkeel_base::named! {
@@ -18,10 +19,19 @@ macro_rules! named {
         $(#[$meta])*
         $vis enum $type { $($(#[$of])* $value),+ }
 
+        #[allow(dead_code, reason = "not every enum needs all")]
         impl $type {
+            /// All values, in their order.
+            $vis const ALL: [Self; [$($name),+].len()] = [$(Self::$value),+];
+
             /// Its name, for people and in documents.
             $vis const fn name(self) -> &'static str {
                 match self { $(Self::$value => $name),+ }
+            }
+
+            /// The value of this name.
+            $vis fn named(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|one| one.name() == name)
             }
         }
 

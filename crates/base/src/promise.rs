@@ -24,10 +24,6 @@ pub enum PromiseState {
 }
 
 impl PromiseState {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Kept, Self::Waiting, Self::AtRisk, Self::Unknown, Self::Broken, Self::Refused];
-
     /// Whether the answer is no: broken or refused.
     pub fn is_no(self) -> bool {
         matches!(self, Self::Broken | Self::Refused)
@@ -43,7 +39,7 @@ impl From<PromiseState> for &str {
 /// A name that there is not makes it unknown.
 impl From<String> for PromiseState {
     fn from(name: String) -> Self {
-        Self::ALL.into_iter().find(|state| state.name() == name).unwrap_or_default()
+        Self::named(&name).unwrap_or_default()
     }
 }
 

@@ -42,6 +42,7 @@ pub enum Event {
 }
 
 evenkeel_base::named! {
+/// In the order of their keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Screen {
     #[default]
@@ -51,11 +52,6 @@ pub enum Screen {
     Loop = "loop",
     Past = "history",
 }
-}
-
-impl Screen {
-    /// In the order of their keys.
-    pub const ALL: [Self; 5] = [Self::Tree, Self::Heat, Self::Cores, Self::Loop, Self::Past];
 }
 
 /// What lies over a screen.

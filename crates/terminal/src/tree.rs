@@ -9,13 +9,12 @@ use evenkeel_report::ps::transferred;
 use crate::census::{Census, Item, Key};
 
 evenkeel_base::named! {
-/// What the lines at the left edge are.
+/// What the lines at the left edge are, in the order in which a key goes through them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Grouping {
     /// Everybody who owns processes: pods, containers, machines, services, the kernel.
     #[default]
     Owner = "owner",
-    Task = "task",
     Process = "process",
     /// Containers and what is in them.
     Container = "container",
@@ -24,14 +23,11 @@ pub enum Grouping {
     Vm = "vm",
     /// CPUs and the threads that ran there last.
     Cpu = "cpu",
+    Task = "task",
 }
 }
 
 impl Grouping {
-    /// All of them, in the order in which a key goes through them.
-    pub const ALL: [Self; 7] =
-        [Self::Owner, Self::Process, Self::Container, Self::Pod, Self::Vm, Self::Cpu, Self::Task];
-
     /// What it is, in a sentence.
     pub fn about(self) -> &'static str {
         match self {
@@ -45,10 +41,6 @@ impl Grouping {
             Self::Vm => "Virtual machines and their threads",
             Self::Cpu => "CPUs and the threads that ran there last",
         }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|grouping| grouping.name() == name)
     }
 
     /// The next one, in a circle.
@@ -85,42 +77,28 @@ impl Grouping {
     }
 }
 
-/// What lines can be sorted by; the columns.
+evenkeel_base::named! {
+/// What lines can be sorted by: the columns, by their headings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Column {
-    Name,
+    Name = "NAME",
     /// Last CPU.
-    Core,
+    Core = "CORE",
     #[default]
-    Cpu,
-    Wait,
-    Throttled,
-    Voluntary,
-    Involuntary,
-    Class,
-    Network,
+    Cpu = "CPU%",
+    Wait = "WAIT%",
+    Throttled = "THR%",
+    Voluntary = "VOL/s",
+    Involuntary = "INV/s",
+    Class = "CLASS",
+    Network = "NET IN/OUT",
     /// Weight, quota, CPUs.
-    Limits,
-    Owner,
+    Limits = "LIMITS",
+    Owner = "WHOSE",
+}
 }
 
 impl Column {
-    pub fn heading(self) -> &'static str {
-        match self {
-            Self::Name => "NAME",
-            Self::Core => "CORE",
-            Self::Cpu => "CPU%",
-            Self::Wait => "WAIT%",
-            Self::Throttled => "THR%",
-            Self::Voluntary => "VOL/s",
-            Self::Involuntary => "INV/s",
-            Self::Class => "CLASS",
-            Self::Network => "NET IN/OUT",
-            Self::Limits => "LIMITS",
-            Self::Owner => "WHOSE",
-        }
-    }
-
     /// Its value for people; `?` for what is not known.
     pub fn text(self, item: &Item) -> String {
         let number = |value: Option<f64>, places: usize| match value {

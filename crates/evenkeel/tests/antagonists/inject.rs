@@ -30,40 +30,18 @@ const BINARY: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// Where the victim runs; who shares only a quota with it runs on the other one.
 const CPU: &str = "0";
 
+evenkeel_base::named! {
 /// What takes the victim's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    Task,
-    Container,
-    Forks,
-    Softirq,
-    OwnQuota,
-    SiblingsQuota,
-    Steal,
+    Task = "task",
+    Container = "container",
+    Forks = "forks",
+    Softirq = "softirq",
+    OwnQuota = "own-quota",
+    SiblingsQuota = "siblings-quota",
+    Steal = "steal",
 }
-
-impl Kind {
-    pub const ALL: [Self; 7] = [
-        Self::Task,
-        Self::Container,
-        Self::Forks,
-        Self::Softirq,
-        Self::OwnQuota,
-        Self::SiblingsQuota,
-        Self::Steal,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Task => "task",
-            Self::Container => "container",
-            Self::Forks => "forks",
-            Self::Softirq => "softirq",
-            Self::OwnQuota => "own-quota",
-            Self::SiblingsQuota => "siblings-quota",
-            Self::Steal => "steal",
-        }
-    }
 }
 
 /// What was done to the victim.

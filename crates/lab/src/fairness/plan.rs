@@ -31,13 +31,6 @@ pub enum Which {
 }
 
 impl Which {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::TenantsNet, Self::TenantsCpu];
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|which| which.name() == name)
-    }
-
     /// What it shows, one sentence.
     pub fn about(self) -> &'static str {
         match self {

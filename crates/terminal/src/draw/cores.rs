@@ -69,9 +69,9 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>, page: Page) {
         for (column, x, wide) in &columns {
             match column {
                 What::Name | What::Most | What::Place => {
-                    canvas.put(*x, y, *wide, column.heading(), heading);
+                    canvas.put(*x, y, *wide, column.name(), heading);
                 }
-                _ => canvas.put_right(*x, y, *wide, column.heading(), heading),
+                _ => canvas.put_right(*x, y, *wide, column.name(), heading),
             }
         }
         y += 1;
@@ -128,16 +128,19 @@ fn inhabitants(model: &Model, canvas: &mut Canvas<'_>, (top, end): (u16, u16)) {
     }
 }
 
+evenkeel_base::named! {
+/// A column, by its heading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    Name,
-    Busy,
-    Gauge,
-    Steal,
-    Irq,
-    Queue,
-    Most,
-    Place,
+    Name = "CPU",
+    Busy = "BUSY%",
+    Gauge = "",
+    Steal = "STEAL%",
+    Irq = "IRQ%",
+    Queue = "QUEUE",
+    Most = "WHO RAN MOST",
+    Place = "WHERE",
+}
 }
 
 /// Columns, where, how wide.
@@ -164,19 +167,6 @@ fn columns(width: u16) -> Vec<(What, u16, u16)> {
 }
 
 impl What {
-    fn heading(self) -> &'static str {
-        match self {
-            Self::Name => "CPU",
-            Self::Busy => "BUSY%",
-            Self::Gauge => "",
-            Self::Steal => "STEAL%",
-            Self::Irq => "IRQ%",
-            Self::Queue => "QUEUE",
-            Self::Most => "WHO RAN MOST",
-            Self::Place => "WHERE",
-        }
-    }
-
     fn text(self, core: &Core, skin: crate::skin::Skin) -> String {
         let known = |value: Option<f64>, places: usize| {
             value.map_or_else(|| "?".to_owned(), |v| format!("{v:.places$}"))

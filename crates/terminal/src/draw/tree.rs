@@ -108,13 +108,13 @@ fn headings(model: &Model, canvas: &mut Canvas<'_>, y: u16, name: u16, places: &
     let style = model.skin.heading();
     let heading = |column: Column| {
         let arrow = if column == order.column { arrow } else { "" };
-        format!("{}{arrow}", column.heading())
+        format!("{column}{arrow}")
     };
     let mut first = heading(Column::Name);
     // What cannot be seen is told.
     let shown = |(cell, ..): &Place| *cell == Cell::Value(order.column);
     if order.column != Column::Name && !places.iter().any(shown) {
-        first.push_str(&format!(" (sorted by {}{arrow})", order.column.heading()));
+        first.push_str(&format!(" (sorted by {}{arrow})", order.column));
     }
     canvas.put(1, y, name, &first, style);
     for (cell, x, wide) in places {

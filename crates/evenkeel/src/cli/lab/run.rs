@@ -78,10 +78,7 @@ pub struct Args {
 }
 
 fn parse_place(text: &str) -> Result<Place, String> {
-    [Place::Cgroup, Place::Process, Place::Docker, Place::Pod]
-        .into_iter()
-        .find(|place| place.name() == text)
-        .ok_or_else(|| "cgroup, process, docker or pod".into())
+    Place::named(text).ok_or_else(|| "cgroup, process, docker or pod".into())
 }
 
 pub fn run(global: &Global, args: Args) -> Outcome {
