@@ -3,7 +3,6 @@
 
 mod scene;
 
-use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -287,12 +286,7 @@ fn keeps(favoured: i32, rivals: &[i32]) -> Option<()> {
 
 /// The body of a page, if it comes.
 fn get(port: u16, path: &str) -> Option<String> {
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    text.split_once("\r\n\r\n").filter(|(head, _)| head.contains(" 200 ")).map(|(_, body)| body.to_owned())
+    evenkeel_fetch::http::get(&format!("http://127.0.0.1:{port}{path}"), Duration::from_secs(20)).ok()
 }
 
 fn pid_of(comm: &str) -> Option<i32> {
