@@ -6,42 +6,24 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use evenkeel_actuate::{Actuator, Kernel, Linux, Options, restore};
 use evenkeel_base::{CpuQuota, CpuSet, Knob, Limit, Nice, SchedAttr, SchedPolicy, Setting, Target};
+use evenkeel_linux::testing::TestProcess;
 use rand::{Rng, SeedableRng};
 use support::{TestGroup, batch, plan, state_dir};
 
-/// A shell in a process group of its own; the whole group ends with it.
-struct Shell(std::process::Child);
-
-impl Shell {
-    fn new(script: &str) -> Self {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        Self(command.spawn().unwrap())
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    fn target(&self) -> Target {
-        Target::Task(Linux::new().unwrap().identity(self.pid()).unwrap().id)
-    }
+fn shell(script: &str) -> TestProcess {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    TestProcess::spawn(command)
 }
 
-impl Drop for Shell {
-    fn drop(&mut self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.pid() as i32) {
-            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-        }
-        let _ = self.0.wait();
-    }
+fn target(shell: &TestProcess) -> Target {
+    Target::Task(Linux::new().unwrap().identity(shell.pid()).unwrap().id)
 }
 
 const SLEEPING: &str = "sleep 1000 & wait";
@@ -133,7 +115,7 @@ fn killed_at_random_instants_everything_is_as_found() {
     a.put("cpu.shares", "cpu.weight", "512");
     b.put("cpu.cfs_quota_us", "cpu.max", "150000");
     let scripts = [SLEEPING, SLEEPING, DUTY, DUTY, FORKING, FORKING];
-    let shells: Vec<Shell> = scripts.map(Shell::new).into();
+    let shells: Vec<TestProcess> = scripts.map(shell).into();
     let mut kernel = Linux::new().unwrap();
     a.add(shells[3].pid());
     // Two were not as the kernel makes them; their children born from now on neither.
@@ -150,7 +132,7 @@ fn killed_at_random_instants_everything_is_as_found() {
             let _ = kernel.write(&Target::Task(facts.id), &Setting::Sched(own));
         }
     }
-    let pinned = shells[1].target();
+    let pinned = target(&shells[1]);
     kernel.write(&pinned, &Setting::Affinity(CpuSet::single(0))).unwrap();
     let children: Vec<u32> =
         members(shells[1].pid()).into_iter().filter(|pid| *pid != shells[1].pid()).collect();
@@ -164,8 +146,8 @@ fn killed_at_random_instants_everything_is_as_found() {
         std::thread::sleep(Duration::from_millis(50));
     }
 
-    let original = |kernel: &mut Linux, shell: &Shell| {
-        let target = shell.target();
+    let original = |kernel: &mut Linux, shell: &TestProcess| {
+        let target = target(shell);
         (kernel.read(&target, Knob::Sched).unwrap(), kernel.read(&target, Knob::Affinity).unwrap())
     };
     let before: Vec<_> = shells.iter().map(|shell| original(&mut kernel, shell)).collect();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::why::{Cell, Culprit, Histogram, Probe, Seen, Waited, Watch, WatchOptions, scope_of};
-use evenkeel_linux::testing::TestCgroup;
+use evenkeel_linux::testing::{TestCgroup, schedstat};
 use load::{Process, SPIN, turn};
 
 /// Identity as `why` takes it.
@@ -346,9 +346,8 @@ fn attached() -> BTreeSet<u32> {
 fn got(processes: &[Process]) -> [f64; 2] {
     let mut sums = [0.0; 2];
     for process in processes {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", process.pid())).unwrap();
-        let numbers: Vec<f64> = text.split_whitespace().map(|n| n.parse().unwrap()).collect();
-        sums = [sums[0] + numbers[1], sums[1] + numbers[2]];
+        let [_, waited_ns, turns] = schedstat(process.pid()).map(|number| number as f64);
+        sums = [sums[0] + waited_ns, sums[1] + turns];
     }
     sums
 }

@@ -3,23 +3,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use evenkeel_linux::testing::TestChild;
 use serde_json::{Value, json};
 
 struct Client {
-    child: Child,
+    child: TestChild,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     state: tempfile::TempDir,
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Client {
@@ -34,7 +28,7 @@ impl Client {
             .spawn()
             .unwrap();
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        let mut client = Self { child, input, output, state };
+        let mut client = Self { child: TestChild(child), input, output, state };
         let hello =
             client.ask(0, "initialize", json!({ "protocolVersion": "2025-06-18", "capabilities": {} }));
         assert_eq!(hello["result"]["protocolVersion"], "2025-06-18");

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_actuate::Linux;
+use evenkeel_linux::testing::schedstat;
 use scene::{Agent, Group, Process, evenkeel, json, run, snapshot, text, turn, until};
 use serde_json::Value;
 
@@ -27,8 +28,7 @@ fn spinner(group: &Group) -> Process {
 
 /// CPU time so far, nanoseconds.
 fn ran(process: &Process) -> u64 {
-    let path = format!("/proc/{}/schedstat", process.pid());
-    std::fs::read_to_string(path).unwrap().split(' ').next().unwrap().parse().unwrap()
+    schedstat(process.pid())[0]
 }
 
 /// What each got in these seconds, as parts of what all got.
@@ -252,9 +252,8 @@ fn status_tells_the_promises_of_a_running_agent() {
 
 /// Waited so far, nanoseconds, and times it was given a CPU.
 fn waited(process: &Process) -> (u64, u64) {
-    let text = std::fs::read_to_string(format!("/proc/{}/schedstat", process.pid())).unwrap();
-    let mut numbers = text.split_whitespace().skip(1).map(|number| number.parse().unwrap());
-    (numbers.next().unwrap(), numbers.next().unwrap())
+    let [_, waited_ns, turns] = schedstat(process.pid());
+    (waited_ns, turns)
 }
 
 #[test]

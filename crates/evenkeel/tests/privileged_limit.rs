@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::steal::{StealEmulator, TICK, limit_of, vcpu_inside};
 use evenkeel_linux::group::Cgroup;
+use evenkeel_linux::testing::schedstat;
 use evenkeel_model::credit::Rule;
 use scene::{Agent, Group, Process, evenkeel, json, run, turn};
 
@@ -46,8 +47,7 @@ impl Machine {
     }
 
     fn used_ns(&self) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.job.pid())).unwrap();
-        text.split(' ').next().unwrap().parse().unwrap()
+        schedstat(self.job.pid())[0]
     }
 
     /// The rule begins again, with nothing used yet.

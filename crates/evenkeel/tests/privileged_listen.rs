@@ -5,20 +5,12 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use evenkeel_linux::testing::TestChild;
+
 const BINARY: &str = env!("CARGO_BIN_EXE_evenkeel");
-
-/// Ended when the test is, however it ends.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -31,7 +23,7 @@ fn get(address: &str, path: &str) -> String {
 #[test]
 fn metrics_and_status_follow_the_loop() {
     let state = tempfile::tempdir().unwrap();
-    let load = Running(
+    let load = TestChild(
         Command::new(BINARY)
             .args(["load", "duty", "--percent", "10", "--seconds", "120"])
             .stdout(Stdio::null())
@@ -53,7 +45,7 @@ fn metrics_and_status_follow_the_loop() {
         }
         told
     });
-    let mut agent = Running(
+    let mut agent = TestChild(
         Command::new(BINARY)
             .arg("--state-dir")
             .arg(state.path())

@@ -12,7 +12,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use agent::{Running, Serve};
+use agent::Serve;
+use evenkeel_linux::testing::TestChild;
 use program::{Ended, end};
 use serde_json::Value;
 
@@ -22,10 +23,10 @@ fn evenkeel(state: &Path, args: &[&str]) -> Ended {
 }
 
 /// On CPU 0.
-fn shell(script: &str) -> Running {
+fn shell(script: &str) -> TestChild {
     let mut command = Command::new("taskset");
     command.args(["-c", "0", "sh", "-c", script]).stdin(Stdio::null());
-    Running(command.spawn().expect("taskset (util-linux) is needed"))
+    TestChild(command.spawn().expect("taskset (util-linux) is needed"))
 }
 
 #[test]
@@ -96,7 +97,7 @@ fn a_socket_that_a_killed_agent_left_is_taken_over() {
     first.process.0.kill().unwrap();
     first.process.0.wait().unwrap();
     assert!(socket.exists(), "what a kill leaves");
-    let mut second = Running(
+    let mut second = TestChild(
         program::evenkeel(["serve", "--listen", "127.0.0.1:0", "--record", "2s", "--state-dir"])
             .arg(&state)
             .stderr(Stdio::null())

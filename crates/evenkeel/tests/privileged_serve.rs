@@ -33,13 +33,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use agent::{BINARY, Running, Serve, load, until_well};
+use agent::{BINARY, Serve, load, until_well};
 use chrome::Chrome;
-use evenkeel_linux::testing::TestCgroup;
+use evenkeel_linux::testing::{TestCgroup, TestChild};
 
 /// A load in a cgroup of its own; the load ends first, or the cgroup could not go.
 struct Busy {
-    _load: Running,
+    _load: TestChild,
     group: TestCgroup,
 }
 
@@ -125,8 +125,9 @@ fn hidden_processes_are_seen() {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let shell = dir.path().join("keel-hidden");
     std::fs::copy("/bin/sh", &shell).unwrap();
-    let _loop =
-        Running(Command::new(shell).args(["-c", "while :; do :; done"]).uid(1234).gid(1234).spawn().unwrap());
+    let _loop = TestChild(
+        Command::new(shell).args(["-c", "while :; do :; done"]).uid(1234).gid(1234).spawn().unwrap(),
+    );
     let mut hiding = Command::new("unshare");
     hiding.args([
         "--mount",
@@ -383,7 +384,7 @@ fn systemd_is_told_that_it_is_ready_alive_and_ending() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let process = Running(process);
+    let process = TestChild(process);
     let wait_for = |what: &str| {
         let mut buffer = [0; 512];
         loop {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use evenkeel_linux::testing::schedstat;
 use scene::{Process, text};
 
 fn packaged(name: &str) -> String {
@@ -272,10 +273,7 @@ fn a_hang_and_a_kill_are_followed_by_a_start_that_keeps_the_promise() {
 /// Whether a task has at least 66 % of what it and its rivals get together: 70 % are promised, and others of this host may take
 /// from all of them.
 fn keeps(favoured: i32, rivals: &[i32]) -> Option<()> {
-    let ran = |pid: &i32| {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
-        text.split(' ').next().unwrap().parse::<f64>().unwrap()
-    };
+    let ran = |pid: &i32| schedstat(*pid as u32)[0] as f64;
     let look = || (ran(&favoured), rivals.iter().map(ran).sum::<f64>());
     let before = look();
     std::thread::sleep(Duration::from_secs(2));

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, Limit};
-use evenkeel_linux::testing::{TestCgroup, TestChild};
+use evenkeel_linux::testing::{TestCgroup, TestChild, schedstat};
 use program::{end, evenkeel};
 use serde_json::Value;
 
@@ -48,9 +48,8 @@ impl Group {
 
     /// Starts a built-in load in it, on one CPU.
     fn load(&self, name: &str, args: &[&str]) -> Process {
-        let join = format!("echo 0 >{}/cgroup.procs && exec \"$@\"", self.0.dir().display());
-        let mut command = Command::new("sh");
-        command.args(["-c", &join, "sh", "taskset", "-c", "0", env!("CARGO_BIN_EXE_evenkeel"), "load"]);
+        let mut command = self.0.command();
+        command.args(["taskset", "-c", "0", env!("CARGO_BIN_EXE_evenkeel"), "load"]);
         command.args(args).args(["--seconds", "300", "--name", name]);
         Process::start(command, name)
     }
@@ -82,8 +81,7 @@ impl Process {
     }
 
     fn ran_ns(&self) -> f64 {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.0.id())).unwrap();
-        text.split_whitespace().next().unwrap().parse().unwrap()
+        schedstat(self.0.id())[0] as f64
     }
 }
 

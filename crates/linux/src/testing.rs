@@ -1,9 +1,11 @@
 //! For tests on the real kernel: cgroups and children that go with their guards.
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::{Deref, DerefMut};
-use std::process::Child;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Root;
@@ -57,6 +59,13 @@ impl TestCgroup {
     /// The kernel refuses.
     pub fn child(&self, name: &str) -> Result<Self, GroupError> {
         Self::at(&self.group, &self.path, name)
+    }
+
+    /// A command that runs in it; what it runs is given as its arguments.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("echo 0 >{}/cgroup.procs && exec \"$@\"", self.dir().display()), "sh"]);
+        command
     }
 
     /// Its path below the hierarchy's mount point.
@@ -128,6 +137,53 @@ impl Drop for TestChild {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A child that leads a process group; the whole group is killed with its guard.
+#[derive(Debug)]
+pub struct TestProcess(pub Child);
+
+impl TestProcess {
+    /// Starts a command that reads and prints nothing.
+    ///
+    /// # Panics
+    /// It does not start.
+    #[track_caller]
+    pub fn spawn(mut command: Command) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.process_group(0).spawn().expect("the command starts"))
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Its number as a target of evenkeel's.
+    pub fn scope(&self) -> String {
+        format!("pid:{}", self.pid())
+    }
+}
+
+impl Drop for TestProcess {
+    fn drop(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.pid() as i32) {
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// How long a process's first thread ran and how long it waited, nanoseconds, and how often it was given a CPU, as the kernel
+/// counts (`/proc/PID/schedstat`).
+///
+/// # Panics
+/// The process is gone.
+#[track_caller]
+pub fn schedstat(pid: u32) -> [u64; 3] {
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("a process that is there");
+    let numbers: Vec<u64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    numbers.try_into().expect("three numbers")
 }
 
 /// Looks until something holds.

@@ -13,7 +13,7 @@ use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::task::{Room, TaskProbe};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
-use evenkeel_linux::testing::TestChild;
+use evenkeel_linux::testing::{TestChild, schedstat};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampler, Sampling, Select};
 
 fn start(command: &str, args: &[&str]) -> TestChild {
@@ -314,10 +314,7 @@ fn threads_and_whole_processes_between_two_samples_are_counted_with_what_they_ra
     let mut observer = observer(Sampling::Bpf);
     // One lives when the first sample is taken and dies before the second: only its share of the interval counts.
     let old = group.shell("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read never");
-    let ran = |pid: u32| -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
-        text.split(' ').next().unwrap().parse().unwrap()
-    };
+    let ran = |pid: u32| schedstat(pid)[0];
     let begin = Instant::now();
     while !asleep(old.0.id()) || ran(old.0.id()) < 5_000_000 {
         assert!(begin.elapsed() < Duration::from_secs(60));

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::TaskId;
-use evenkeel_linux::testing::TestChild;
+use evenkeel_linux::testing::{TestChild, schedstat};
 
 /// Tests that load programs, count them, or want a CPU: one at a time.
 pub fn turn() -> std::sync::MutexGuard<'static, ()> {
@@ -68,8 +68,7 @@ impl Process {
 
     /// Ran and waited, ns, by the kernel's own counters.
     pub fn schedstat(&self) -> [f64; 2] {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).unwrap();
-        let mut numbers = text.split_whitespace().map(|n| n.parse().unwrap());
-        [numbers.next().unwrap(), numbers.next().unwrap()]
+        let [ran_ns, waited_ns, _] = schedstat(self.pid()).map(|number| number as f64);
+        [ran_ns, waited_ns]
     }
 }

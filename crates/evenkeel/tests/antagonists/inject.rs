@@ -11,9 +11,6 @@
 //!   antagonist-N       whoever else wants the victim's CPU
 //! ```
 
-use std::fs;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -21,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_lab::steal::{StealEmulator, TICK, limit_of};
 use evenkeel_linux::group::Cgroup;
-use evenkeel_linux::testing::TestCgroup;
+use evenkeel_linux::testing::{TestCgroup, TestProcess, schedstat};
 use evenkeel_model::credit::Rule;
 use rand::Rng;
 
@@ -67,36 +64,15 @@ pub fn now_s() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// A process and those it made; they end with it.
-struct Process(Child);
-
-impl Process {
-    fn start(group: &Cgroup, cpu: &str, command: &[&str]) -> Self {
-        let join = format!("echo 0 >{}/cgroup.procs && exec \"$@\"", group.dir().display());
-        let mut run = Command::new("sh");
-        run.args(["-c", &join, "sh", "taskset", "-c", cpu]).args(command);
-        run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        Self(run.spawn().unwrap())
-    }
-
-    fn ran_ns(&self) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.0.id())).unwrap_or_default();
-        text.split(' ').next().and_then(|ran| ran.parse().ok()).unwrap_or(0)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.0.id() as i32) {
-            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-        }
-        let _ = self.0.wait();
-    }
+fn start(group: &TestCgroup, cpu: &str, command: &[&str]) -> TestProcess {
+    let mut run = group.command();
+    run.args(["taskset", "-c", cpu]).args(command);
+    TestProcess::spawn(run)
 }
 
 /// The victim and its place. Fields are ended in their order: the inner groups first.
 pub struct Scene {
-    victim: Process,
+    victim: TestProcess,
     own: TestCgroup,
     pod: TestCgroup,
     machine: TestCgroup,
@@ -108,7 +84,7 @@ pub struct Scene {
 /// What an antagonist is made of; all of it goes with it.
 #[derive(Default)]
 struct Parts {
-    processes: Vec<Process>,
+    processes: Vec<TestProcess>,
     groups: Vec<TestCgroup>,
 }
 
@@ -123,7 +99,7 @@ impl Scene {
         let own = pod.child("victim").unwrap();
         let duty =
             ["load", "duty", "--percent", "25", "--period", "8ms", "--name", "victim", "--seconds", "86400"];
-        let victim = Process::start(&own, CPU, &[&[BINARY], &duty[..]].concat());
+        let victim = start(&own, CPU, &[&[BINARY], &duty[..]].concat());
         let path = top.path().to_owned();
         Self { victim, own, pod, machine, top, path, count: 0 }
     }
@@ -162,11 +138,7 @@ impl Scene {
                 let sibling = format!("sibling-{}", self.count);
                 let group = self.pod.child(&sibling).unwrap();
                 let other = if std::thread::available_parallelism().unwrap().get() > 1 { "1" } else { CPU };
-                parts.processes.push(Process::start(
-                    &group,
-                    other,
-                    &[BINARY, "load", "spin", "--seconds", "60"],
-                ));
+                parts.processes.push(start(&group, other, &[BINARY, "load", "spin", "--seconds", "60"]));
                 parts.groups.push(group);
                 let quota = Quota::of(&self.pod, rng.random_range(30.0..45.0), rng.random_range(20..=100));
                 std::thread::sleep(time);
@@ -187,18 +159,18 @@ impl Scene {
     fn compete(&self, kind: Kind, parts: &mut Parts, rng: &mut impl Rng) -> String {
         let name = format!("antagonist-{}", self.count);
         let group = self.top.child(&name).unwrap();
-        let mut start = |command: &[&str]| parts.processes.push(Process::start(&group, CPU, command));
+        let mut compete = |command: &[&str]| parts.processes.push(start(&group, CPU, command));
         match kind {
             Kind::Task => {
                 // One of some: the others sleep.
-                start(&[BINARY, "load", "spin", "--seconds", "60"]);
-                start(&["sleep", "60"]);
-                start(&["sleep", "60"]);
+                compete(&[BINARY, "load", "spin", "--seconds", "60"]);
+                compete(&["sleep", "60"]);
+                compete(&["sleep", "60"]);
             }
             Kind::Container => {
                 for _ in 0..rng.random_range(3..6) {
                     let percent = rng.random_range(40..90).to_string();
-                    start(&[
+                    compete(&[
                         BINARY,
                         "load",
                         "duty",
@@ -213,12 +185,12 @@ impl Scene {
             }
             Kind::Forks => {
                 for _ in 0..rng.random_range(2..5) {
-                    start(&["sh", "-c", "while :; do /bin/true; done"]);
+                    compete(&["sh", "-c", "while :; do /bin/true; done"]);
                 }
             }
             _ => {
                 let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/antagonists/flood.py");
-                start(&["python3", script, "60"]);
+                compete(&["python3", script, "60"]);
             }
         }
         parts.groups.push(group);
@@ -232,11 +204,11 @@ impl Scene {
             let flag = over.clone();
             scope.spawn(move || {
                 let mut emulator = StealEmulator::new(Rule::Constant { stolen }, 1.0);
-                emulator.begin(&self.machine, self.victim.ran_ns(), limit_of(&self.machine));
+                emulator.begin(&self.machine, schedstat(self.victim.pid())[0], limit_of(&self.machine));
                 while !flag.load(Ordering::Relaxed) {
                     std::thread::sleep(TICK);
                     // The group has no limit of its own but the emulator's.
-                    emulator.tick(Some(&self.machine), self.victim.ran_ns(), None);
+                    emulator.tick(Some(&self.machine), schedstat(self.victim.pid())[0], None);
                 }
                 emulator.release(&self.machine);
             });

@@ -2,14 +2,13 @@
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{Knob, Setting, Target, TaskId};
-use evenkeel_linux::testing::TestCgroup;
-pub use evenkeel_linux::testing::until;
+use evenkeel_linux::testing::{TestCgroup, TestChild};
+pub use evenkeel_linux::testing::{TestProcess as Process, until};
 
 /// Loads of two tests at once would make each other's trials longer: one at a time.
 pub fn turn() -> std::sync::MutexGuard<'static, ()> {
@@ -108,9 +107,8 @@ impl Group {
 
     /// Starts a program in it, in a process group of its own.
     pub fn start(&self, program: &str, args: &[&str]) -> Process {
-        let join = format!("echo 0 >{}/cgroup.procs && exec \"$@\"", self.dir().display());
-        let mut command = Command::new("sh");
-        command.args(["-c", &join, "sh", program]).args(args);
+        let mut command = self.0.command();
+        command.arg(program).args(args);
         let process = Process::spawn(command);
         until("it is in its cgroup", || self.processes().contains(&process.pid()));
         process
@@ -121,34 +119,6 @@ impl Group {
         let percent = percent.to_string();
         let args = ["load", "duty", "--percent", &percent, "--kind", kind, "--seconds", "600"];
         self.start(env!("CARGO_BIN_EXE_evenkeel"), &args)
-    }
-}
-
-/// A process of ours and the process group it leads; both end with the guard.
-#[derive(Debug)]
-pub struct Process(pub Child);
-
-impl Process {
-    pub fn spawn(mut command: Command) -> Self {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Self(command.process_group(0).spawn().unwrap())
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    pub fn scope(&self) -> String {
-        format!("pid:{}", self.pid())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.pid() as i32) {
-            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-        }
-        let _ = self.0.wait();
     }
 }
 
@@ -193,7 +163,7 @@ pub fn crowd(group: &Group) -> Vec<Process> {
 /// The loop at work in the background, its words in files.
 #[derive(Debug)]
 pub struct Agent {
-    pub process: Child,
+    pub process: TestChild,
     words: PathBuf,
     result: PathBuf,
 }
@@ -203,7 +173,7 @@ impl Agent {
         let (words, result) = (dir.join("agent.stderr"), dir.join("agent.stdout"));
         command.stderr(std::fs::File::create(&words).unwrap());
         command.stdout(std::fs::File::create(&result).unwrap());
-        Self { process: command.spawn().unwrap(), words, result }
+        Self { process: TestChild(command.spawn().unwrap()), words, result }
     }
 
     pub fn pid(&self) -> u32 {
@@ -230,15 +200,6 @@ impl Agent {
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        if let Ok(None) = self.process.try_wait() {
-            let _ = self.process.kill();
-            let _ = self.process.wait();
-        }
     }
 }
 

@@ -3,25 +3,17 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use evenkeel_linux::testing::TestChild;
+
 pub const BINARY: &str = env!("CARGO_BIN_EXE_evenkeel");
-
-/// Ended when the test is, however it ends.
-pub struct Running(pub Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// `serve` on a free port.
 pub struct Serve {
-    pub process: Running,
+    pub process: TestChild,
     pub address: String,
     pub state: tempfile::TempDir,
     said: Arc<Mutex<String>>,
@@ -49,7 +41,7 @@ impl Serve {
     /// By a command to which evenkeel's arguments are added.
     pub fn spawned(mut command: Command, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let state = tempfile::tempdir().unwrap();
-        let mut process = Running(
+        let mut process = TestChild(
             command
                 .arg("--state-dir")
                 .arg(state.path())
@@ -184,11 +176,11 @@ impl Drop for Listener {
 }
 
 /// A load under a name of its own.
-pub fn load(program: &Path, percent: u32) -> Running {
+pub fn load(program: &Path, percent: u32) -> TestChild {
     let load = Command::new(program)
         .args(["load", "duty", "--percent", &percent.to_string(), "--seconds", "300"])
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    Running(load)
+    TestChild(load)
 }

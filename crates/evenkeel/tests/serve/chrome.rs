@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::agent::Running;
+use evenkeel_linux::testing::TestChild;
 
 /// Headless chromium with one page.
 pub struct Chrome {
-    _process: Running,
+    _process: TestChild,
     _files: tempfile::TempDir,
     to: File,
     from: File,
@@ -51,7 +51,7 @@ impl Chrome {
             .stderr(Stdio::null())
             .spawn()
             .expect("chromium must be installed for this test (Debian: apt-get install chromium)");
-        let process = Running(process);
+        let process = TestChild(process);
         let to = File::options().write(true).open(&input).unwrap();
         let from = File::open(&output).unwrap();
         let mut chrome = Self {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel_linux::testing::TestCgroup;
+use evenkeel_linux::testing::{TestCgroup, TestChild, schedstat};
 
-use super::agent::{Running, Serve};
+use super::agent::Serve;
 
 /// Threads that hand a byte to and fro, which is nothing but switches, until it is dropped.
 struct Switches {
@@ -48,10 +48,10 @@ impl Drop for Switches {
 }
 
 /// Spins on the first CPU.
-fn hog() -> Running {
+fn hog() -> TestChild {
     let mut hog = Command::new("taskset");
     hog.args(["-c", "0", "sh", "-c", "while :; do :; done"]).stdin(Stdio::null());
-    Running(hog.spawn().expect("taskset (util-linux) is needed"))
+    TestChild(hog.spawn().expect("taskset (util-linux) is needed"))
 }
 
 fn value(page: &str, name: &str, label: &str) -> Option<f64> {
@@ -67,7 +67,7 @@ struct Reading {
 }
 
 /// Waits until the counters grow.
-fn at_growth(serve: &Serve, id: &str, hogs: &[Running]) -> Reading {
+fn at_growth(serve: &Serve, id: &str, hogs: &[TestChild]) -> Reading {
     let read = || {
         let page = serve.metrics();
         ["sum", "count"]
@@ -78,9 +78,8 @@ fn at_growth(serve: &Serve, id: &str, hogs: &[Running]) -> Reading {
         let ours = read();
         let mut kernels = [0.0; 2];
         for hog in hogs {
-            let text = std::fs::read_to_string(format!("/proc/{}/schedstat", hog.0.id())).unwrap();
-            let numbers: Vec<f64> = text.split_whitespace().map(|n| n.parse().unwrap()).collect();
-            kernels = [kernels[0] + numbers[1] / 1e9, kernels[1] + numbers[2]];
+            let [_, waited_ns, turns] = schedstat(hog.id()).map(|number| number as f64);
+            kernels = [kernels[0] + waited_ns / 1e9, kernels[1] + turns];
         }
         if ours != before {
             return Reading { ours, kernels };

@@ -4,18 +4,18 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use evenkeel_linux::testing::TestCgroup;
+use evenkeel_linux::testing::{TestCgroup, TestChild};
 use serde_json::json;
 
-use super::agent::{Running, Serve};
+use super::agent::Serve;
 use super::chrome::Chrome;
 
 /// A shell that wants all of CPU 0, under a name and in a cgroup.
-fn spinner(group: &TestCgroup, name: &str, args: &[&str]) -> Running {
+fn spinner(group: &TestCgroup, name: &str, args: &[&str]) -> TestChild {
     let program = "while :; do :; done";
     let mut command = Command::new("taskset");
     command.args(["-c", "0", name, "-c", program]).args(args).stdout(Stdio::null());
-    let spinner = Running(command.spawn().expect("taskset is needed (util-linux)"));
+    let spinner = TestChild(command.spawn().expect("taskset is needed (util-linux)"));
     group.add(spinner.0.id()).unwrap();
     spinner
 }
@@ -32,7 +32,7 @@ pub fn pod(name: &str, digit: char) -> (String, Vec<TestCgroup>) {
 
 /// A pod's container, and an emulator that runs no machine: its command line says `guest=`.
 struct Rivals {
-    _spinners: [Running; 2],
+    _spinners: [TestChild; 2],
     _groups: Vec<TestCgroup>,
     machine: String,
     pod: String,

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use evenkeel_linux::testing::TestCgroup;
+use evenkeel_linux::testing::{TestCgroup, TestChild};
 
-use super::agent::{BINARY, Running, Serve, load};
+use super::agent::{BINARY, Serve, load};
 use super::endpoint::Endpoint;
 
 /// The loop, its loads and what they are in: ended in this order.
 pub struct Looping {
     pub agent: Serve,
-    _loads: Vec<Running>,
+    _loads: Vec<TestChild>,
     _groups: Vec<TestCgroup>,
     _endpoint: Endpoint,
 }
@@ -26,7 +26,7 @@ impl Looping {
             (all, all - all / 100)
         });
         let groups = ["service", "other"].map(|name| TestCgroup::new(name).unwrap());
-        let loads: Vec<Running> = groups
+        let loads: Vec<TestChild> = groups
             .iter()
             .map(|group| {
                 let load = load(Path::new(BINARY), 10);

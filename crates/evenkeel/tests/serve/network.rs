@@ -3,8 +3,9 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::agent::{BINARY, Running};
+use super::agent::BINARY;
 use super::culprits::pod;
+use evenkeel_linux::testing::TestChild;
 
 /// Sends as fast as it can, into the void of its own namespace.
 const SENDER: &str = "ip link add e0 type veth peer name e1 && ip addr add 10.0.0.1/24 dev e0 && ip link set e0 up && ip link set e1 up \
@@ -14,7 +15,7 @@ const SENDER: &str = "ip link add e0 type veth peer name e1 && ip addr add 10.0.
 pub fn a_network_of_its_own_has_rates_in_the_tree() {
     let (_, own) = pod("evenkeel-network", '5');
     let (_, hosts) = pod("evenkeel-no-network", '6');
-    let shell = |command: &mut Command| Running(command.stdout(Stdio::null()).spawn().unwrap());
+    let shell = |command: &mut Command| TestChild(command.stdout(Stdio::null()).spawn().unwrap());
     let sender = shell(Command::new("unshare").args(["--net", "bash", "-c", SENDER]));
     own[0].add(sender.0.id()).unwrap();
     let idle = shell(Command::new("sleep").arg("300"));

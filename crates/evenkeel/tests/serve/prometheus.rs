@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::agent::{Running, Serve};
+use super::agent::Serve;
 use super::looping::Looping;
 use super::otlp::Collector;
 use super::pki::Pki;
 use super::webhook::served_by;
+use evenkeel_linux::testing::TestChild;
 
 const TOKEN: &str = "0123456789abcdefghijklmnopqrstuv";
 
@@ -23,7 +24,7 @@ fn filled(expression: &str) -> String {
 }
 
 struct Prometheus {
-    _process: Running,
+    _process: TestChild,
     _files: tempfile::TempDir,
     address: String,
 }
@@ -63,7 +64,7 @@ impl Prometheus {
             .stderr(Stdio::null())
             .spawn()
             .expect("prometheus must be installed for this test (Debian: apt-get install prometheus)");
-        Self { _process: Running(process), _files: files, address }
+        Self { _process: TestChild(process), _files: files, address }
     }
 
     /// The answer to a query; `None` while there is none.

@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use evenkeel_linux::testing::TestCgroup;
+use evenkeel_linux::testing::{TestCgroup, TestChild};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
-use super::agent::{BINARY, Running, Serve};
+use super::agent::{BINARY, Serve};
 use super::pki::Pki;
 
 /// Longest wait for what must come: a notice of starving comes after a minute of it.
@@ -55,7 +55,7 @@ fn flaky(listener: TcpListener, config: Arc<ServerConfig>) -> mpsc::Receiver<(St
 
 /// Three loops of a cgroup that counts for nothing, behind one that does not belong to it, all on one CPU and out of the way of
 /// others. Who does most of what the host does is not called starved, so the one must not be theirs.
-fn starving(group: &TestCgroup) -> Vec<Running> {
+fn starving(group: &TestCgroup) -> Vec<TestChild> {
     group.set(("cpu.shares", 2), ("cpu.weight", 1)).unwrap();
     let start = |inside: bool| {
         let load = Command::new("taskset")
@@ -67,7 +67,7 @@ fn starving(group: &TestCgroup) -> Vec<Running> {
         if inside {
             group.add(load.id()).unwrap();
         }
-        Running(load)
+        TestChild(load)
     };
     [false, true, true, true].map(start).into()
 }
