@@ -53,7 +53,11 @@ fn who_gets_the_number_of_a_process_that_ended_is_not_meant() {
 
 #[test]
 fn a_star_at_the_end_stands_for_pods_made_by_others() {
-    let pod = |namespace: &str, name: &str| PodView { uid: format!("uid-{name}"), group: Some(1), ..PodView::of(namespace, name) };
+    let pod = |namespace: &str, name: &str| PodView {
+        uid: format!("uid-{name}"),
+        group: Some(1),
+        ..PodView::of(namespace, name)
+    };
     let pods = vec![pod("prod", "api-5d8"), pod("prod", "batch-x2"), pod("production", "api-77")];
     let host = Observation { pods, ..observation() };
     let found = |scope: &str| {
