@@ -250,8 +250,8 @@ mod tests {
     fn of_waits_that_are_not_known_nothing_is_asked() {
         let mut track = Track::new(0.1, GuardLimits::default());
         let used = Use { got: 20.0, waited: None };
-        // Six are enough by the CPU got alone.
-        (0..6).for_each(|_| track.pair(used, used));
+        // Seven are enough by the CPU got alone.
+        (0..7).for_each(|_| track.pair(used, used));
         assert_eq!((track.open_cpu(20.0, 1.0), track.open_wait(20.0, 1.0)), (None, None));
     }
 
