@@ -126,10 +126,9 @@ impl Track {
             let runnable = used.got + used.waited?;
             (runnable > 0.0).then(|| used.got / runnable)
         };
-        if let Some((before, after)) = supply(before).zip(supply(after)) {
-            self.supply.add(after - keep * before);
-        }
-        // Where waits are not known, the CPU got alone tells.
+        // Where waits are not known, the CPU got alone tells: no difference is no news.
+        let known = supply(before).zip(supply(after));
+        self.supply.add(known.map_or(0.0, |(before, after)| after - keep * before));
         self.cpu_kept |= self.shows(&[&self.got, &self.supply]);
         if let Some((before, after)) = self.wait(before).zip(self.wait(after)) {
             self.wait.add(self.limits.longest_wait(before) - after);
@@ -308,13 +307,16 @@ mod tests {
         (0..8).for_each(|_| track.pair(used(20.0, 4.0), used(20.0, 4.0)));
         assert_eq!(track.open_cpu(20.0, 1.0), None);
         (0..2).for_each(|_| track.pair(used(20.0, 4.0), used(10.0, 14.0)));
-        assert_eq!(track.open_cpu(20.0, 1.0), None, "as a bet that was won is");
-        // Who waits is judged by the CPU got of the time in which he was runnable, too: half as much of it is lost here.
+        assert_eq!(track.open_cpu(20.0, 1.0), None, "as a look that was had is");
+        // Of the CPU got and the CPU got of the time in which he was runnable either may show it: half of the second is lost here.
         let mut track = Track::new(0.1, GuardLimits::default());
         (0..12).for_each(|_| track.pair(used(20.0, 0.0), used(20.0, 20.0)));
         assert!(track.open_cpu(20.0, 1.0).is_none(), "{track:?}");
         let mut less = Track::new(0.1, GuardLimits::default());
-        (0..6).for_each(|_| less.pair(used(20.0, 0.0), used(20.0, 20.0)));
-        assert!(less.open_cpu(20.0, 1.0).is_some(), "half of the evidence is against");
+        (0..8).for_each(|_| less.pair(used(20.0, 0.0), used(20.0, 20.0)));
+        assert!(
+            less.open_cpu(20.0, 1.0).is_some(),
+            "turned round as a whole the second would show it: two choices of 128"
+        );
     }
 }
