@@ -89,19 +89,11 @@ pub(crate) fn with_changes(plan: &Plan, mut changes: Vec<Change>) -> Plan {
 
 /// What a plan would set and does not, because a component wants another value there.
 pub(crate) fn overruled(plan: &Plan, changes: &[Change]) -> Vec<String> {
-    let by = |change: &Change| {
-        changes
-            .iter()
-            .find(|of| (&of.target, of.knob()) == (&change.target, change.knob()) && of.to != change.to)
-    };
     let words = |change: &Change| {
-        Some(format!(
-            "{} of {} is {} ({})",
-            change.knob().name(),
-            change.target,
-            by(change)?.to,
-            by(change)?.why
-        ))
+        let other =
+            |of: &&Change| (&of.target, of.knob()) == (&change.target, change.knob()) && of.to != change.to;
+        let Change { target, to, why } = changes.iter().find(other)?;
+        Some(format!("{} of {target} is {to} ({why})", change.knob().name()))
     };
     plan.changes.iter().filter_map(words).collect()
 }

@@ -486,4 +486,6 @@ impl Trial {
 #[cfg(test)]
 mod parts_tests;
 #[cfg(test)]
+mod services_tests;
+#[cfg(test)]
 mod tests;

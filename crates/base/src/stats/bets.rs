@@ -15,7 +15,7 @@ use super::robust_scale;
 /// Effects, in standard deviations of a pair's difference, that wealth is staked on.
 const EFFECTS: [f64; 4] = [0.7, 1.4, 2.2, 3.0];
 /// A difference counts as at most this many standard deviations.
-const MOST_SIZE: f64 = 3.0;
+pub(super) const MOST_SIZE: f64 = 3.0;
 /// Probability given to the likelier sign, at most: one surprise must not ruin.
 const MOST_SURE: f64 = 0.96;
 
@@ -115,12 +115,12 @@ pub fn lower_bound(differences: &[f64], alpha: f64, scale: Option<f64>) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A small generator: this crate needs no other.
-    fn coins(seed: u64) -> impl FnMut() -> f64 {
+    /// Chances, uniform from 0 to 1.
+    pub fn coins(seed: u64) -> impl FnMut() -> f64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         move || {
             state ^= state << 13;
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    fn normal(coin: &mut impl FnMut() -> f64) -> f64 {
+    pub fn normal(coin: &mut impl FnMut() -> f64) -> f64 {
         (-2.0 * coin().max(1e-300).ln()).sqrt() * (std::f64::consts::TAU * coin()).cos()
     }
 

@@ -8,6 +8,8 @@
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 
+use super::bets::MOST_SIZE;
+
 /// Pairs after which one looks, and the part of the error probability that each look has. They sum to more than 1, for looks share
 /// most of their pairs: in simulations of normal, heavy-tailed and equal differences all together err 0.9 times as often as
 /// they may at 5 %, and as often at 1 %. Later looks have more, so that many questions are all answered soon.
@@ -16,8 +18,6 @@ const LOOKS: [(usize, f64); 7] =
 /// With up to so many pairs all choices of signs are tried, with more so many at random.
 const ALL: usize = 11;
 const CHOICES: u32 = 999;
-/// A difference counts as at most this many standard deviations.
-const MOST_SIZE: f64 = 3.0;
 
 /// Whether one looks after so many pairs, and if so what part of the error probability that look has.
 pub fn part_of_look(pairs: usize) -> Option<f64> {
@@ -69,6 +69,7 @@ fn chance(measures: &[Vec<f64>], found: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bets::tests::{coins, normal};
     use super::*;
 
     #[test]
@@ -125,16 +126,12 @@ mod tests {
 
     #[test]
     fn all_looks_together_err_as_often_as_they_may_and_no_more() {
-        let normal = |rng: &mut Pcg32| {
-            (-2.0 * rng.random::<f64>().max(1e-300).ln()).sqrt()
-                * (std::f64::consts::TAU * rng.random::<f64>()).cos()
-        };
         for (alpha, wild) in [(0.05, false), (0.05, true), (0.2, false)] {
-            let mut rng = Pcg32::seed_from_u64(7);
+            let mut coin = coins(7);
             let mut draw = || {
-                let difference = normal(&mut rng);
+                let difference = normal(&mut coin);
                 // Wild: a tenth of the pairs is a hundred times as large.
-                if wild && rng.random::<f64>() < 0.1 { 100.0 * difference } else { difference }
+                if wild && coin() < 0.1 { 100.0 * difference } else { difference }
             };
             let shown = (0..2000).filter(|_| ever_shown(alpha, &mut draw)).count() as u64;
             let least = super::super::binomial::lower(shown, 2000, 0.01);

@@ -1,24 +1,22 @@
 //! What is known of one subject's losses.
 
-use evenkeel_base::stats::{SignBets, flips, mean};
+use evenkeel_base::stats::{SignBets, bets, flips, mean};
 
 use super::{GuardLimits, Use};
 
 /// Pairs in a row without somebody after which he is taken to have ended.
 const GONE: u32 = 2;
 
-/// Differences of pairs, positive where the limit is kept, and bets that it is kept, and that it is broken.
+/// Differences of pairs, positive where the limit is kept, and bets that it is broken.
 #[derive(Debug, Clone, Default)]
 struct Question {
     room: Vec<f64>,
-    kept: SignBets,
     broken: SignBets,
 }
 
 impl Question {
     fn add(&mut self, room: f64) {
         self.room.push(room);
-        self.kept.add(room);
         self.broken.add(-room);
     }
 }
@@ -71,7 +69,8 @@ pub(super) struct Track {
     /// Limits need not be shown to be kept, as part of a sum they are; but the estimate must keep them.
     by_estimate: bool,
     got: Question,
-    supply: Question,
+    /// The room of the CPU got of the time in which he was runnable; 0 where waits are not known.
+    supply: Vec<f64>,
     wait: Question,
     pairs: Pairs,
     /// Whether limits are shown to be kept: enough CPU is got, waits are short enough.
@@ -87,7 +86,7 @@ impl Track {
             small: None,
             by_estimate: false,
             got: Question::default(),
-            supply: Question::default(),
+            supply: Vec::new(),
             wait: Question::default(),
             pairs: Pairs::default(),
             cpu_kept: false,
@@ -128,24 +127,23 @@ impl Track {
         };
         // Where waits are not known, the CPU got alone tells: no difference is no news.
         let known = supply(before).zip(supply(after));
-        self.supply.add(known.map_or(0.0, |(before, after)| after - keep * before));
-        self.cpu_kept |= self.shows(&[&self.got, &self.supply]);
+        self.supply.push(known.map_or(0.0, |(before, after)| after - keep * before));
+        self.cpu_kept |= self.shows(&[&self.got.room, &self.supply]);
         if let Some((before, after)) = self.wait(before).zip(self.wait(after)) {
             self.wait.add(self.limits.longest_wait(before) - after);
-            self.wait_kept |= self.shows(&[&self.wait]);
+            self.wait_kept |= self.shows(&[&self.wait.room]);
         }
     }
 
     /// Whether a limit is shown to be kept, by one of these. Daemons are so wild that few looks at their sum show nothing: of the small
     /// together bets tell, which take each pair as it comes.
-    fn shows(&self, questions: &[&Question]) -> bool {
+    fn shows(&self, rooms: &[&[f64]]) -> bool {
         let alpha = self.limits.alpha;
         if self.small.is_some() {
-            return questions.iter().any(|question| question.kept.evidence() >= 1.0 / alpha);
+            return rooms.iter().any(|room| bets::evidence(room, 0.0, None).evidence() >= 1.0 / alpha);
         }
-        let rooms: Vec<&[f64]> = questions.iter().map(|question| question.room.as_slice()).collect();
         let pairs = rooms.iter().map(|room| room.len()).max().unwrap_or_default();
-        flips::part_of_look(pairs).is_some_and(|part| flips::shows(&rooms, part * alpha))
+        flips::part_of_look(pairs).is_some_and(|part| flips::shows(rooms, part * alpha))
     }
 
     /// Whether enough CPU is got, unless that is shown; harm is shown at evidence `enough`, one of so many questions.
