@@ -245,14 +245,12 @@ struct Summary {
 
 impl Summary {
     fn of(rows: &[Row]) -> Self {
-        let mut closed: Vec<f64> = rows.iter().filter_map(Row::closed).collect();
-        closed.sort_by(f64::total_cmp);
+        let closed = || rows.iter().filter_map(Row::closed);
         Self {
             harmed: rows.iter().filter(|r| r.harmed()).map(|r| r.mix.seed).collect(),
             unknown: rows.iter().filter(|r| r.gain.is_none()).count(),
-            with_a_gap: closed.len(),
-            median_closed: (!closed.is_empty())
-                .then(|| (closed[(closed.len() - 1) / 2] + closed[closed.len() / 2]) / 2.0),
+            with_a_gap: closed().count(),
+            median_closed: stats::median(closed()),
             wide: rows.iter().filter(|r| r.gain.is_some_and(|g| g.high - g.value > 0.0105)).count(),
         }
     }

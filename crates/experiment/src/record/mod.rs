@@ -122,8 +122,8 @@ pub struct Host {
 
 impl Host {
     /// Whether who is held to these CPUs may have less than the host. All of them hold back no task.
-    pub fn is_confined_by(&self, cpus: &CpuSet) -> bool {
-        self.cpus.is_none_or(|all| cpus.len() < all as usize)
+    pub fn is_confined_by(&self, cpus: Option<&CpuSet>) -> bool {
+        cpus.is_some_and(|cpus| self.cpus.is_none_or(|all| cpus.len() < all as usize))
     }
 }
 

@@ -39,7 +39,7 @@ fn is_alone(host: &Host, cell: &Cell) -> bool {
     cell.enforcer.is_none()
         && only.ended == Ended::Done
         && only.limits.quota_pct.is_none()
-        && !only.limits.cpus.as_ref().is_some_and(|cpus| host.is_confined_by(cpus))
+        && !host.is_confined_by(only.limits.cpus.as_ref())
         && only.runs.iter().all(|run| run.exit_status == Some(0))
 }
 

@@ -45,6 +45,6 @@ pub(super) fn alone_runs(record: &Record) -> Vec<&TenantRecord> {
         .flat_map(|cell| &cell.tenants)
         .filter(|tenant| tenant.limits.quota_pct.is_none() && !tenant.runs.is_empty())
         // Held to fewer CPUs it is not alone on the host.
-        .filter(|tenant| !tenant.limits.cpus.as_ref().is_some_and(|cpus| record.host.is_confined_by(cpus)))
+        .filter(|tenant| !record.host.is_confined_by(tenant.limits.cpus.as_ref()))
         .collect()
 }

@@ -13,7 +13,7 @@ use crate::vm::machine::VmThread;
 pub const SCHEMA: &str = "evenkeel.lab-tenants/v1";
 
 /// The experiments on tenants with all results so far.
-pub type TenantsRecord = GridRecord<Options, Point, Tenants>;
+pub type TenantsRecord = GridRecord<Options, Point, TenantsMeasured>;
 
 impl GridOptions for Options {
     const SCHEMA: &'static str = SCHEMA;
@@ -24,11 +24,11 @@ impl GridOptions for Options {
 }
 
 /// One repetition at one point.
-pub type Cell = GridCell<Tenants>;
+pub type Cell = GridCell<TenantsMeasured>;
 
 /// What was measured of the tenants of a point.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Tenants {
+pub struct TenantsMeasured {
     /// Flows measured, for `tenants-net`.
     #[serde(default)]
     pub net: Option<Measured>,
@@ -39,7 +39,7 @@ pub struct Tenants {
     pub threads: Vec<Vec<VmThread>>,
 }
 
-impl Measures for Tenants {
+impl Measures for TenantsMeasured {
     /// A flow that broke is missing from its tenant's figures: that is no bias.
     fn broken(&self) -> Option<&str> {
         self.net.iter().flat_map(|net| &net.flows).find_map(|flow| flow.broken.as_deref())

@@ -8,7 +8,7 @@ use evenkeel_experiment::record::Requirement;
 use evenkeel_linux::{Root, proc_stat};
 
 use super::plan::{Kind, Options, Point, Which};
-use super::record::{Cell, CpuMeasured, TenantCpu, Tenants as Measures, TenantsRecord};
+use super::record::{Cell, CpuMeasured, TenantCpu, TenantsMeasured, TenantsRecord};
 use crate::launch::group::weight_of;
 use crate::net::measure::{Measured, Timing, cpu_ns, host_between, until};
 use crate::net::scene::NamespaceScene;
@@ -149,7 +149,7 @@ fn kvm(stock: &Result<Stock, String>) -> Requirement {
 }
 
 impl Tenants<'_, '_> {
-    fn measure(&mut self, point: &Point, measured: &mut Measures) -> Result<(), String> {
+    fn measure(&mut self, point: &Point, measured: &mut TenantsMeasured) -> Result<(), String> {
         if point.kind == Kind::VmVf {
             // Before an image is made, perhaps a kernel fetched, for nothing.
             free_functions(Path::new("/sys"), point.tenants + 1)?;

@@ -246,7 +246,7 @@ mod tests {
 
     use super::*;
     use crate::fairness::plan::{Options, Which};
-    use crate::fairness::record::{CpuMeasured, Tenants};
+    use crate::fairness::record::{CpuMeasured, TenantsMeasured};
     use crate::net::measure::{FlowMeasured, HostMeasured};
 
     #[test]
@@ -335,7 +335,7 @@ mod tests {
                 flows: vec![flow(None), flow(broken)],
                 host: HostMeasured::default(),
             };
-            let measured = Tenants { net: Some(net), ..Tenants::default() };
+            let measured = TenantsMeasured { net: Some(net), ..TenantsMeasured::default() };
             record.cells.push(Cell { repetition, ..Cell::from(measured) });
         }
         let study = study(&record);
@@ -407,7 +407,7 @@ mod tests {
             steal_pct: None,
             others_pct: Some(0.5),
         };
-        let cell = Cell::from(Tenants { cpu: Some(cpu), ..Tenants::default() });
+        let cell = Cell::from(TenantsMeasured { cpu: Some(cpu), ..TenantsMeasured::default() });
         let mut record = TenantsRecord::begin("tenants-cpu", Host::default(), options, vec![], points);
         record.cells.push(cell);
         record

@@ -108,9 +108,8 @@ pub(super) struct Alone {
 /// Tenants of a cell that ran while no other tenant of it did, without a quota or fewer CPUs than there are.
 fn undisturbed<'a>(side: &'a Side, cell: &'a Cell) -> impl Iterator<Item = &'a TenantRecord> {
     let host = &side.record.host;
-    let free = move |t: &&TenantRecord| {
-        t.limits.quota_pct.is_none() && !t.limits.cpus.as_ref().is_some_and(|own| host.is_confined_by(own))
-    };
+    let free =
+        move |t: &&TenantRecord| t.limits.quota_pct.is_none() && !host.is_confined_by(t.limits.cpus.as_ref());
     let apart = move |t: &&TenantRecord| {
         let Some(own) = window::span(t) else { return false };
         cell.tenants.iter().filter(|other| !std::ptr::eq(*other, *t)).all(|other| {

@@ -31,7 +31,7 @@ pub(in crate::study) fn held(study: &Study, point: &PointStudy, limits: &Limits)
     let alone = point.tenants.len() == 1;
     if limits.quota_pct.is_some() {
         Held::Quota
-    } else if limits.cpus.as_ref().is_some_and(|cpus| study.host.is_confined_by(cpus)) {
+    } else if study.host.is_confined_by(limits.cpus.as_ref()) {
         Held::Cpuset
     } else if !alone && (limits.shares.is_some() || limits.weight.is_some()) {
         Held::Shares

@@ -3,7 +3,7 @@
 use evenkeel_base::CpuSet;
 use evenkeel_experiment::record::Host;
 use evenkeel_lab::fairness::plan::{Kind, Options, Point, Which};
-use evenkeel_lab::fairness::record::{Cell, CpuMeasured, SCHEMA, TenantCpu, Tenants, TenantsRecord};
+use evenkeel_lab::fairness::record::{Cell, CpuMeasured, SCHEMA, TenantCpu, TenantsMeasured, TenantsRecord};
 use evenkeel_lab::net::measure::{HostMeasured, Measured, TenantMeasured};
 use evenkeel_lab::net::tools::Traffic;
 use evenkeel_workload::flow::LatencySummary;
@@ -110,12 +110,14 @@ pub fn generated(which: Which, random: &mut Random) -> TenantsRecord {
             return Some(Cell { failed: Some("no <qemu>\nsecond line".into()), ..Cell::default() });
         }
         Some(match which {
-            Which::TenantsNet => {
-                Tenants { net: Some(net(point, options.traffic, &world, random)), ..Tenants::default() }
-                    .into()
+            Which::TenantsNet => TenantsMeasured {
+                net: Some(net(point, options.traffic, &world, random)),
+                ..TenantsMeasured::default()
             }
+            .into(),
             Which::TenantsCpu => {
-                Tenants { cpu: Some(cpu(point, cpus, &world, random)), ..Tenants::default() }.into()
+                TenantsMeasured { cpu: Some(cpu(point, cpus, &world, random)), ..TenantsMeasured::default() }
+                    .into()
             }
         })
     })
@@ -260,7 +262,7 @@ pub fn planted(kind: &str, effect: f64, n: u32, noise: f64, random: &mut Random)
                 made.tenants[0].cpu_pct = Some(100.0 * share);
                 made.tenants[1].cpu_pct = Some(100.0 * (1.0 - share));
             }
-            return Some(Tenants { cpu: Some(made), ..Tenants::default() }.into());
+            return Some(TenantsMeasured { cpu: Some(made), ..TenantsMeasured::default() }.into());
         }
         let mut made = net(point, Traffic::Rr, &calm, random);
         let steered = if kind == "steering" && point.rps { seen.exp() } else { 1.0 };
@@ -271,6 +273,6 @@ pub fn planted(kind: &str, effect: f64, n: u32, noise: f64, random: &mut Random)
             tenant.transactions_per_s = Some(25_000.0 * side * steered * wobble);
         }
         made.transactions_per_s = Some(made.tenants.iter().filter_map(|t| t.transactions_per_s).sum());
-        Some(Tenants { net: Some(made), ..Tenants::default() }.into())
+        Some(TenantsMeasured { net: Some(made), ..TenantsMeasured::default() }.into())
     })
 }
