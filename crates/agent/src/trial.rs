@@ -247,11 +247,11 @@ impl Agent {
         }
         let mut in_force = 0;
         loop {
-            let left = (at_most + late).saturating_duration_since(Instant::now());
-            let Some(turn) = trial.next(left.as_secs_f64()) else { break };
-            if watcher.stopping() || (Instant::now() >= until + late && !trial.promising()) {
+            if watcher.stopping() || (Instant::now() >= until + late && !trial.is_worth_more_time()) {
                 break;
             }
+            let left = (at_most + late).saturating_duration_since(Instant::now());
+            let Some(turn) = trial.next(left.as_secs_f64()) else { break };
             let began = Instant::now();
             let plan = &candidates[turn.candidate];
             if trial.part() == Part::Confirmation && !self.remembered.confirming {

@@ -295,11 +295,16 @@ impl Trial {
         }
     }
 
-    /// Whether more time may change the outcome: a candidate is being confirmed and looks good enough so far.
-    pub fn promising(&self) -> bool {
-        match &self.phase {
-            Phase::Confirm(confirmation, _) => confirmation.promising(),
-            Phase::Lead(_) | Phase::Screen(..) => true,
+    /// Whether more time may change the outcome: a candidate is being confirmed and looks good enough so far. One that does not
+    /// makes room for the next.
+    pub fn is_worth_more_time(&mut self) -> bool {
+        match &mut self.phase {
+            Phase::Confirm(confirmation, rest) if !(confirmation.ended() || confirmation.promising()) => {
+                confirmation.give_up();
+                self.turn = None;
+                !rest.is_empty()
+            }
+            Phase::Confirm(..) | Phase::Lead(_) | Phase::Screen(..) => true,
             Phase::Over => false,
         }
     }

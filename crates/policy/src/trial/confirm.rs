@@ -48,6 +48,9 @@ const MOST_ALIKE: f64 = 0.7;
 /// Few windows in a row understate their correlation, by three parts in their number or so (Kendall 1954; Marriott and Pope 1954).
 const UNDERSTATED: f64 = 1.3;
 
+/// What is said of a candidate for whose proof there was no time.
+pub(super) const UNPROVED: &str = "its gain could not be proved in the time";
+
 #[derive(Debug, Clone)]
 pub(super) struct Confirmation {
     candidate: usize,
@@ -400,6 +403,12 @@ impl Confirmation {
         }
     }
 
+    /// Ends for want of time.
+    pub fn give_up(&mut self) {
+        self.outcome = Some(Err(UNPROVED.to_owned()));
+    }
+
+    /// Whether more time may prove it.
     pub fn promising(&self) -> bool {
         let gain = stats::mean(&self.score_differences);
         self.hold.is_some() || self.pairs() < MIN_PAIRS || (self.evidence() >= 1.0 && gain > Some(0.0))

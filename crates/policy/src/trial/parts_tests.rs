@@ -1,5 +1,6 @@
 //! What comes in a trial, in which order, and how long it takes.
 
+use super::confirm::UNPROVED;
 use super::tests::{PACE, summary};
 use super::*;
 
@@ -130,7 +131,7 @@ fn where_the_settings_before_show_in_windows_these_become_longer() {
 #[test]
 fn who_is_withdrawn_is_not_asked_for_again() {
     let mut trial = Trial::new(2, TrialRules::default(), PACE);
-    assert!(trial.promising());
+    assert!(trial.is_worth_more_time());
     let turn = loop {
         let turn = trial.next(1e3).unwrap();
         if turn.candidate != 0 {
@@ -147,7 +148,7 @@ fn who_is_withdrawn_is_not_asked_for_again() {
     assert_eq!((trial.next(1e3), trial.alive()), (Some(turn), vec![0, turn.candidate]));
     trial.withdraw(turn.candidate, "not permitted".to_owned());
     assert_eq!(trial.next(1e3), None);
-    assert!(!trial.promising() && trial.part() == Part::Over);
+    assert!(!trial.is_worth_more_time() && trial.part() == Part::Over);
 }
 
 #[test]
@@ -259,4 +260,33 @@ fn the_age_of_settings_is_the_time_since_they_took_hold() {
         assert_eq!(two[1].0, 0.0, "it is in force");
         assert!((two[1].2 - two[0].2 - two[1].1).abs() < 1e-9, "{two:?}");
     }
+}
+
+#[test]
+fn who_does_not_look_good_when_time_is_up_makes_room_for_the_next() {
+    let mut trial = Trial::new(2, TrialRules::default(), PACE);
+    let mut noise = 4.0;
+    let mut differences = [9.0, -9.0, 9.0, -9.0, -1.0].into_iter().cycle();
+    let mut confirmed: Vec<usize> = Vec::new();
+    while let Some(turn) = trial.next(1e3) {
+        noise = -noise;
+        let got = match trial.part() {
+            // Two that cannot be told apart, and neither of which helps.
+            Part::Confirmation if turn.candidate == 0 => 100.0,
+            Part::Confirmation => 100.0 + differences.next().unwrap(),
+            _ => [100.0, 104.0, 104.1][turn.candidate] + noise,
+        };
+        trial.record(summary(got, 0.0), Vec::new());
+        let verdicts = trial.decide().verdicts;
+        let Some(at) = (1..3).find(|c| verdicts[*c].pairs == 5 && !confirmed.contains(c)) else { continue };
+        confirmed.push(at);
+        assert_eq!(trial.is_worth_more_time(), confirmed.len() == 1, "{verdicts:?}");
+        if confirmed.len() == 2 {
+            let given_up =
+                |c: &usize| trial.decide().verdicts[*c].why.starts_with(&format!("taken back: {UNPROVED}"));
+            assert!(confirmed.iter().all(given_up), "{:?}", trial.decide());
+            return;
+        }
+    }
+    panic!("one alone was confirmed: {confirmed:?}");
 }

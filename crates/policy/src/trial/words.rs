@@ -3,6 +3,7 @@
 use evenkeel_base::run::Estimate;
 use evenkeel_base::stats;
 
+use super::confirm::UNPROVED;
 use super::{Trial, Verdict};
 use crate::protect;
 use crate::requests::slow_share;
@@ -65,7 +66,7 @@ impl Trial {
             (true, []) if self.stopped => {
                 "the run was stopped before it was seen whether its gain lasts".to_owned()
             }
-            (false, _) => "its gain could not be proved in the time".to_owned(),
+            (false, _) => UNPROVED.to_owned(),
             (true, []) => "there was no time to see whether its gain lasts".to_owned(),
             (true, [doubt]) => doubt.to_string(),
             (true, [doubt, more @ ..]) => format!("{doubt}, and {} more", more.len()),
