@@ -19,7 +19,7 @@ use crate::promises::PromiseTime;
 use crate::runs::{RunId, TrialWindow};
 use crate::samples::learn_names;
 
-/// How long recording rests after a failed write (a full disk may be emptied).
+/// How long recording rests when the file cannot be opened or written (a full disk may be emptied).
 const REST: Duration = Duration::from_secs(60);
 /// Samples are left out while so many writes wait for the disk: half a minute's.
 const MOST_WAITING: usize = 64;
@@ -270,7 +270,10 @@ impl Writer {
                 self.store = Some(store);
                 self.begun_again = true;
             }
-            Err(error) => self.note(&error),
+            Err(error) => {
+                self.note(&error);
+                self.rest_until = Some(Instant::now() + REST);
+            }
         }
     }
 
@@ -287,6 +290,9 @@ impl Writer {
             return None;
         }
         self.rest_until = None;
+        if self.store.is_none() {
+            self.reopen();
+        }
         match write(self.store.as_mut()?) {
             Ok(value) => Some(value),
             Err(error) => {
@@ -367,6 +373,21 @@ mod tests {
         told(&mut recorder, 8);
         recorder.flush();
         assert!(!recorder.stuck && recorder.is_recording(), "{recorder:?}");
+    }
+
+    #[test]
+    fn a_history_that_could_not_be_opened_is_begun_when_it_can_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        std::fs::write(&state, "in the way").unwrap();
+        let mut writer = Writer::open(&state.join("history.db"), Limits::default());
+        assert!(writer.store.is_none() && writer.notes.len() == 1, "{:?}", writer.notes);
+        std::fs::remove_file(&state).unwrap();
+        writer.begin_run(&RunRecord::default());
+        assert_eq!(writer.run, None, "it rests");
+        writer.rest_until = Some(Instant::now());
+        writer.begin_run(&RunRecord::default());
+        assert!(writer.run.is_some(), "{:?}", writer.notes);
     }
 
     #[test]
