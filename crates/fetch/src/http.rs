@@ -251,13 +251,19 @@ fn taken_apart(answer: &[u8]) -> io::Result<Answer> {
 /// The body of a whole answer.
 ///
 /// # Errors
-/// Its status is not 200.
+/// Its status is not 200, or it ends before its end: a part of a page is no page with less on it.
 pub fn body_of(answer: &[u8]) -> io::Result<String> {
+    let head = end_of_head(answer).unwrap_or(answer.len());
+    let length = header(&answer[..head], "content-length").and_then(|value| value.parse::<usize>().ok());
     let text = String::from_utf8_lossy(answer);
-    let (head, body) = text.split_once("\r\n\r\n").or_else(|| text.split_once("\n\n")).unwrap_or((&text, ""));
-    let status = head.lines().next().unwrap_or_default();
+    let (first, body) =
+        text.split_once("\r\n\r\n").or_else(|| text.split_once("\n\n")).unwrap_or((&text, ""));
+    let status = first.lines().next().unwrap_or_default();
     if status.split_whitespace().nth(1) != Some("200") {
         return Err(io::Error::other(format!("answered {:?}", excerpt(status))));
+    }
+    if length.is_some_and(|length| answer.len() - head < length) {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut off"));
     }
     Ok(body.to_owned())
 }
@@ -332,6 +338,20 @@ mod tests {
         assert!(get(&url, within).is_err());
         server.join().unwrap();
         assert!(get(&url, within).is_err());
+    }
+
+    #[test]
+    fn a_part_of_a_page_is_no_page() {
+        let page = |length: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nup 1\n");
+        for whole in ["5", "4", "x", "-1"] {
+            assert_eq!(body_of(page(whole).as_bytes()).unwrap(), "up 1\n", "{whole}");
+        }
+        for cut in ["6", "18446744073709551615"] {
+            assert_eq!(body_of(page(cut).as_bytes()).unwrap_err().to_string(), "the answer was cut off");
+        }
+        // Of an error the status counts.
+        let error = b"HTTP/1.1 503 Busy\r\nContent-Length: 9\r\n\r\n";
+        assert!(body_of(error).unwrap_err().to_string().contains("503"));
     }
 
     #[test]
