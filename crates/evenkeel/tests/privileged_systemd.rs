@@ -15,6 +15,18 @@ fn packaged(name: &str) -> String {
     std::fs::read_to_string(packaging.join(name)).unwrap()
 }
 
+/// A unit of the packages that runs a stand-in, which is ready at once, in a machine without mounts of its own and with no more than this.
+fn stood_in_for(name: &str) -> String {
+    packaged(name)
+        .replace("/usr/local/bin/evenkeel", "/bin/sh /mnt/evenkeel")
+        .replace("[Unit]", "[Unit]\nDefaultDependencies=no")
+        .replace("Type=notify", "Type=simple")
+        .replace("WatchdogSec=60", "")
+        .replace("RestartSec=5", "RestartSec=1")
+        .replace("StartLimitBurst=5", "StartLimitBurst=3")
+        .replace("PrivateTmp=yes", "")
+}
+
 /// Waits for something, and says what the machine said when it does not come.
 fn until<T>(machine: &Machine, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
@@ -60,16 +72,7 @@ fn systemd_restores_only_where_the_agent_does_not_start_again() {
     let dir = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
     for name in ["evenkeel.service", "evenkeel-restore.service"] {
-        // A machine without mounts of its own and with no more than this. A stand-in is ready at once.
-        let unit = packaged(name)
-            .replace("/usr/local/bin/evenkeel", "/bin/sh /mnt/evenkeel")
-            .replace("[Unit]", "[Unit]\nDefaultDependencies=no")
-            .replace("Type=notify", "Type=simple")
-            .replace("WatchdogSec=60", "")
-            .replace("RestartSec=5", "RestartSec=1")
-            .replace("StartLimitBurst=5", "StartLimitBurst=3")
-            .replace("PrivateTmp=yes", "");
-        put(name, &unit);
+        put(name, &stood_in_for(name));
     }
     put("evenkeel", STAND_IN);
     put("driver.sh", DRIVER);
@@ -80,6 +83,54 @@ fn systemd_restores_only_where_the_agent_does_not_start_again() {
     let happened = dir.path().join("happened");
     until(&machine, "the end", || happened.exists().then_some(()));
     let expected = "killed\nstopped\nstopped while a restart is due\nrestored\nkilled too often\nrestored\nupgraded\nover\n";
+    assert_eq!(std::fs::read_to_string(happened).unwrap(), expected, "{}", machine.words());
+}
+
+/// A stand-in whose `restore` fails, or takes its time, and whose `run` has a wrong configuration, while a file of that name is there.
+const REMOVED: &str = r#"#!/bin/sh
+case "$1" in
+    run) : >/var/lib/evenkeel/journal; [ ! -e /run/wrong ] || exit 2; while :; do sleep 0.1; done ;;
+    serve) while :; do sleep 0.1; done ;;
+    restore) while [ -e /run/slow ]; do sleep 0.1; done; [ ! -e /run/fails ] || exit 1; rm -f /var/lib/evenkeel/journal ;;
+esac
+"#;
+/// What a package's removal does, refused first, and its installation, where packages may start nothing and where they may.
+const REMOVAL: &str = r#"
+say() { echo "$*" >>/run/happened; }
+state() { echo "$(systemctl is-active evenkeel-serve.service) $(systemctl is-active evenkeel.service)"; }
+comes() { for _ in $(seq 100); do [ "$(systemctl is-active "$1")" = "$2" ] && return; sleep 0.1; done; say "$1 is not $2"; }
+sed 's#/usr/bin/evenkeel#/bin/sh /mnt/evenkeel#; s#/usr/sbin/policy-rc.d#/run/policy#' /mnt/common.sh >/run/common.sh; . /run/common.sh
+systemctl --runtime enable evenkeel-serve.service
+comes evenkeel-serve.service active; comes evenkeel.service active
+: >/run/fails; stop_and_restore; say "refused with $?: $(state)"
+rm /run/fails; : >/run/wrong; : >/run/slow
+systemctl start evenkeel.service; comes evenkeel.service failed; comes evenkeel-restore.service activating
+(sleep 2; rm /run/slow) & stop_and_restore; say "done with $?: $(state)"
+say "failed units: $(systemctl list-units --failed --plain --no-legend 'evenkeel*')"
+printf '#!/bin/sh\nexit 101\n' >/run/policy; chmod +x /run/policy; DPKG_MAINTSCRIPT_PACKAGE=evenkeel
+start; say "forbidden: $(state)"; rm /run/policy; start; say "allowed: $(state)"
+cp /run/happened /mnt/happening; mv /mnt/happening /mnt/happened
+"#;
+
+/// Where a removal is refused the package stays, and so does what watches. One that is done leaves no trace of a failure. What a
+/// policy forbids to start is not started.
+#[test]
+fn packages_stop_and_start_what_they_should() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    for name in ["evenkeel.service", "evenkeel-serve.service", "evenkeel-restore.service"] {
+        put(name, &stood_in_for(name));
+    }
+    put("evenkeel", REMOVED);
+    put("driver.sh", REMOVAL);
+    put("common.sh", &packaged("maintainer/common.sh"));
+    put("driver.service", "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/sh /mnt/driver.sh\n");
+    wants(dir.path(), "evenkeel.service evenkeel-serve.service driver.service");
+    let machine = Machine::boot(dir.path());
+    let happened = dir.path().join("happened");
+    until(&machine, "the end", || happened.exists().then_some(()));
+    let expected = "refused with 1: active inactive\ndone with 0: inactive inactive\nfailed units: \n\
+                    forbidden: inactive inactive\nallowed: active inactive\n";
     assert_eq!(std::fs::read_to_string(happened).unwrap(), expected, "{}", machine.words());
 }
 
