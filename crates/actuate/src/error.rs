@@ -20,9 +20,9 @@ pub enum ActuateError {
         known = crate::journal::VERSION)]
     Version { path: PathBuf, version: u32 },
     /// The journal a predecessor left is damaged. What is readable was restored; nothing new is written this time.
-    #[error("{path} is damaged in line {line}: what is readable was restored ({} values), the file is kept as {kept}; \
+    #[error("{path} is damaged in line {line}: what is readable was restored ({}), the file is kept as {kept}; \
         compare the tasks it names with your expectations, then start again",
-        recovery.report.put_back.len(),
+        evenkeel_base::text::count(recovery.report.put_back.len(), "value"),
         kept = recovery.kept_aside.as_deref().unwrap_or(path).display())]
     Damaged {
         path: PathBuf,

@@ -113,7 +113,7 @@ fn services_ask_for_what_they_need_and_no_more() {
     assert!(restoring.iter().all(|c| acting.contains(c)), "{restoring:?}");
     for text in [&text, &other] {
         let read_only = text.lines().find_map(|line| line.strip_prefix("ReadOnlyPaths=")).unwrap_or_default();
-        for path in ["/sys", "-/proc/sys/kernel", "-/proc/sysrq-trigger"] {
+        for path in ["/sys", "-/proc/sys", "-/proc/irq", "-/proc/sysrq-trigger"] {
             assert!(read_only.split(' ').any(|one| one == path), "{path}: {read_only}");
         }
         assert!(text.contains("\nDevicePolicy=closed\n"), "{text}");

@@ -81,6 +81,22 @@ fn what_a_run_left_is_put_back_and_listed() {
     restore(dir.path(), &["-o", "csv"]).with(0);
 }
 
+/// What the unit does that restores what a killed agent left: what an administrator set, and an experiment at work, are not the agent's.
+#[test]
+fn what_a_run_left_is_restored_alone_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (of_run, of_net, of_lab) = (Sleeper::new(), Sleeper::new(), Sleeper::new());
+    drop(tuned(dir.path(), &[&of_run]));
+    drop(tuned(&dir.path().join("host"), &[&of_net]));
+    let at_work = tuned(&dir.path().join("lab"), &[&of_lab]);
+    let ended = restore(dir.path(), &["--run-only"]).with(0);
+    assert!(ended.stdout.contains("1 put back"), "{ended}");
+    assert_eq!((of_run.nice(), of_net.nice(), of_lab.nice()), (inherited_nice(), 7, 7));
+    drop(at_work);
+    restore(dir.path(), &[]).with(0);
+    assert_eq!((of_net.nice(), of_lab.nice()), (inherited_nice(), inherited_nice()));
+}
+
 #[test]
 fn a_run_at_work_is_named() {
     let dir = tempfile::tempdir().unwrap();

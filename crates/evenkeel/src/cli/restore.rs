@@ -32,6 +32,9 @@ pub struct Args {
     /// wait for it first.
     #[arg(long)]
     stop: bool,
+    /// Restore what a run changed alone: what `net` and experiments set stays, and is not waited for.
+    #[arg(long)]
+    run_only: bool,
     /// How long --stop waits.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = super::duration)]
     wait: Duration,
@@ -39,7 +42,10 @@ pub struct Args {
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     global.no_tree("restore changes this host: --root does not go with it")?;
-    let dirs = state_dirs(global);
+    let mut dirs = vec![global.state_dir.clone()];
+    if !args.run_only {
+        dirs.extend(lasting(global));
+    }
     if args.stop {
         for dir in &dirs {
             stop(dir, args.wait)?;
@@ -66,7 +72,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             Err(error) => problem = Some(cannot(error, dir)),
         }
     }
-    let removed = remove_leftovers(global);
+    let removed = if args.run_only { 0 } else { remove_leftovers(global) };
     if removed > 0 {
         let what = "cgroups and directories removed that a killed demo, prove, lab or exec had made";
         total.report.notes.push(format!("{removed} {what}"));
@@ -81,9 +87,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let report = &total.report;
     if !report.failed.is_empty() && report.failed.iter().all(is_denied) {
         return Err(cannot!(
-            "{} values could not be restored for lack of privilege: run as root (CAP_SYS_NICE, and write access to \
+            "{} could not be restored for lack of privilege: run as root (CAP_SYS_NICE, and write access to \
              the cgroups); the journal is kept",
-            report.failed.len()
+            count(report.failed.len(), "value")
         ));
     }
     if !report.unseen.is_empty() {
@@ -95,9 +101,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     Ok(u8::from(!report.is_clean()))
 }
 
-/// Where journals are: of runs, of what `net` set, and of experiments, which have lives of their own.
-fn state_dirs(global: &Global) -> [PathBuf; 3] {
-    [global.state_dir.clone(), super::net::state(global), global.state_dir.join("lab")]
+/// Where the journals of what `net` set and of experiments are, which have lives of their own.
+fn lasting(global: &Global) -> [PathBuf; 2] {
+    [super::net::state(global), global.state_dir.join("lab")]
 }
 
 /// Inode of the first pid namespace (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
