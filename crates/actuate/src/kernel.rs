@@ -94,6 +94,14 @@ pub trait Kernel {
     /// As [`Kernel::read`], and [`KernelError::Invalid`] for a value the kernel refuses.
     fn write(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError>;
 
+    /// Writes an original back. It is not done where an owner that remembers another value could not be told, even if the kernel has it.
+    ///
+    /// # Errors
+    /// As [`Kernel::write`].
+    fn write_back(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
+        self.write(target, to)
+    }
+
     /// Who has this number now.
     ///
     /// # Errors

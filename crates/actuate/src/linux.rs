@@ -17,7 +17,7 @@ use evenkeel_linux::sys::{self, RawSchedAttr};
 use crate::host::Files;
 use crate::kernel::{Kernel, KernelError, Namespaces, TaskFacts};
 use crate::libvirt;
-use crate::owner::{Owners, Run, RunProgram};
+use crate::owner::{Owners, Run, RunProgram, is_dockers_answer};
 use group::Groups;
 use scx::Scx;
 
@@ -137,7 +137,8 @@ impl Linux {
         self.written
     }
 
-    fn put(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
+    /// `is_back`: see [`Kernel::write_back`].
+    fn put(&mut self, target: &Target, to: &Setting, is_back: bool) -> Result<(), KernelError> {
         match (target, to) {
             (Target::Task(id), Setting::Affinity(cpus)) => self.pin(*id, cpus),
             (Target::Task(id), Setting::Sched(attr)) => {
@@ -180,7 +181,11 @@ impl Linux {
                         why,
                         "its owner did not take the change: writing the file"
                     );
-                    self.groups.write(group, to)
+                    let written = self.groups.write(group, to);
+                    if is_back && self.owners.remembers(group, to.knob()) && !is_dockers_answer(&why) {
+                        return Err(KernelError::Io { path: "not told to Docker".to_owned(), error: why });
+                    }
+                    written
                 }
                 None => self.groups.write(group, to),
             },
@@ -222,7 +227,13 @@ impl Kernel for Linux {
     }
 
     fn write(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
-        let outcome = self.put(target, to);
+        let outcome = self.put(target, to, false);
+        self.written += u64::from(outcome.is_ok());
+        outcome
+    }
+
+    fn write_back(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
+        let outcome = self.put(target, to, true);
         self.written += u64::from(outcome.is_ok());
         outcome
     }

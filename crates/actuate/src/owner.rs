@@ -2,6 +2,7 @@
 //! their own interface, so that the owner knows and does not write over it. Where it has no word for a value, or does
 //! not answer, the file is written instead.
 
+use std::cell::Cell;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,6 +16,9 @@ use crate::libvirt;
 
 /// How long an owner may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long one that took longer is not asked: the loop does not wait for each change anew.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// Where `virsh` finds libvirt, and what says otherwise.
 const LIBVIRT: &str = "qemu:///system";
@@ -57,14 +61,13 @@ pub struct RunProgram;
 
 impl Run for RunProgram {
     fn has(&self, program: &str) -> bool {
-        // What makes the program useful: sd_booted(3), and the engine's default socket.
-        let service = match program {
-            "systemctl" => "/run/systemd/system",
-            "docker" => "/var/run/docker.sock",
-            "virsh" => "/var/run/libvirt",
+        // What makes the program useful: sd_booted(3). Docker remembers what it was told while it does not run, too.
+        let is_there = match program {
+            "systemctl" => Path::new("/run/systemd/system").exists(),
+            "docker" => true,
+            "virsh" => Path::new("/var/run/libvirt").exists() || libvirt_uri() != LIBVIRT,
             _ => return false,
         };
-        let is_there = Path::new(service).exists() || (program == "virsh" && libvirt_uri() != LIBVIRT);
         let path = std::env::var_os("PATH").unwrap_or_default();
         is_there && std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
     }
@@ -120,25 +123,40 @@ pub(crate) struct Owners {
     docker: bool,
     systemd: bool,
     libvirt: bool,
+    /// Who did not answer in time, and when.
+    silent: Cell<Option<(&'static str, Instant)>>,
+    patience: Duration,
 }
 
 impl Owners {
     pub fn find(run: Box<dyn Run>) -> Self {
         let (docker, systemd, libvirt) = (run.has("docker"), run.has("systemctl"), run.has("virsh"));
-        Self { run, docker, systemd, libvirt }
+        Self { run, docker, systemd, libvirt, silent: Cell::new(None), patience: PATIENCE }
+    }
+
+    fn ask(&self, program: &'static str, args: &[String]) -> Result<(), String> {
+        if self.silent.get().is_some_and(|(who, since)| who == program && since.elapsed() < SILENCE) {
+            return Err(format!("{program}: not asked, for it did not answer a moment ago"));
+        }
+        let began = Instant::now();
+        let answer = self.run.run(program, args);
+        if answer.is_err() && began.elapsed() >= self.patience {
+            self.silent.set(Some((program, Instant::now())));
+        }
+        answer
     }
 
     /// Has the owner make the change. `None`: nobody owns the cgroup, or its owner has no word for the value. The
     /// owner may round the value or take a moment: the caller looks at the file.
     pub fn write(&self, group: &GroupRef, to: &Setting) -> Option<Result<(), String>> {
         let (program, args) = self.command(group, to)?;
-        Some(self.run.run(program, &args))
+        Some(self.ask(program, &args))
     }
 
     /// Has libvirt pin the thread in this cgroup. `None`: it has no word for it, or there is no libvirt here.
     pub fn pin(&self, path: &str, cpus: &CpuSet) -> Option<Result<(), String>> {
         let args = libvirt::pin_arguments(path, cpus).filter(|_| self.libvirt)?;
-        Some(self.run.run("virsh", &args))
+        Some(self.ask("virsh", &args))
     }
 
     /// Whether the owner keeps the value beyond a reboot: Docker writes it to the container's configuration, systemd
@@ -184,9 +202,19 @@ impl Owners {
     }
 }
 
+/// Whether Docker itself refused, and not its program, which did not reach it.
+pub(crate) fn is_dockers_answer(why: &str) -> bool {
+    why.contains("response from daemon")
+}
+
+/// Whether a cgroup belongs to a user's manager, or a user's own Docker.
+fn is_of_user(path: &str) -> bool {
+    path.split('/').any(|part| part.starts_with("user@") && part.ends_with(".service"))
+}
+
 /// The Docker container whose own cgroup this is.
 fn container(group: &GroupRef) -> Option<String> {
-    let (above, name) = group.path.rsplit_once('/')?;
+    let (above, name) = group.path.rsplit_once('/').filter(|(above, _)| !is_of_user(above))?;
     let parent = above.rsplit('/').next().unwrap_or_default();
     let (runtime, id) = cgroup::container(name, parent, false)?;
     (runtime == "docker").then_some(id)
@@ -195,8 +223,8 @@ fn container(group: &GroupRef) -> Option<String> {
 /// The unit of the system's manager whose cgroup this is. Units of users' managers are not its own.
 fn unit(group: &GroupRef) -> Option<&str> {
     let (parent, last) = group.path.rsplit_once('/')?;
-    let of_user = parent.split('/').any(|part| part.starts_with("user@") && part.ends_with(".service"));
-    (is_unit_name(last) && !of_user && !last.starts_with('-') && !last.starts_with('_')).then_some(last)
+    (is_unit_name(last) && !is_of_user(parent) && !last.starts_with('-') && !last.starts_with('_'))
+        .then_some(last)
 }
 
 fn docker_options(to: &Setting, v2: bool) -> Option<Vec<String>> {
@@ -369,6 +397,8 @@ mod tests {
     fn what_nobody_owns_or_can_express_is_left_to_the_files() {
         let (owners, calls) = owners(false);
         let id = "0123456789abcdef".repeat(4);
+        let of_user = format!("/user.slice/user@1000.service/user.slice/docker-{id}.scope");
+        assert_eq!(owners.write(&group(&of_user, true), &Setting::Quota(CpuQuota::UNLIMITED)), None);
         for path in
             ["/a", "/docker/short", "/user.slice/user@1000.service/app.slice", "/docker", "/x/-.slice"]
         {
@@ -404,6 +434,25 @@ mod tests {
             }
         }
         assert!(!RunProgram.keeps("no-such-unit.service", "CPUWeight"));
+    }
+
+    #[test]
+    fn an_owner_that_hangs_is_not_waited_for_at_each_change() {
+        let (mut owners, calls) = owners(true);
+        let write = |owners: &Owners, path: &str| owners.write(&group(path, true), &Setting::Weight(5));
+        // What answers in time is asked each time.
+        assert!([0, 1].iter().all(|_| write(&owners, "/a.service").is_some()));
+        assert_eq!(calls.lock().unwrap().len(), 2);
+        owners.patience = Duration::ZERO;
+        let said: Vec<_> = [0, 1, 2].iter().map(|_| write(&owners, "/a.service").unwrap()).collect();
+        assert_eq!(calls.lock().unwrap().len(), 3, "{said:?}");
+        assert!(said[2].as_ref().unwrap_err().contains("a moment ago"), "{said:?}");
+        // Others are.
+        assert!(write(&owners, "/machine.slice/machine-qemu\\x2d3\\x2dweb.scope").is_some());
+        assert_eq!(calls.lock().unwrap().len(), 4);
+        owners.silent.set(Instant::now().checked_sub(SILENCE).map(|since| ("systemctl", since)));
+        write(&owners, "/a.service");
+        assert_eq!(calls.lock().unwrap().len(), 5, "after a while it is asked again");
     }
 
     #[test]

@@ -243,6 +243,13 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
     let reverse = passing.or_else(|| reverse(&entry.original, &entry.wrote, &present, widest.as_ref()));
     let Some(reverse) = reverse else {
         if same(&present, &entry.original, widest.as_ref()) {
+            // The file may have been restored while its owner could not be told.
+            if entry.state == State::Unknown
+                && kernel.outlives_boot(&entry.target, entry.knob)
+                && let Err(error) = kernel.write_back(&entry.target, &entry.original)
+            {
+                return Some(failed(Some(present), error.to_string()));
+            }
             let state = if entry.is_lost(&present) { State::Foreign } else { State::Back };
             return Some((state, Done::Already(entry.item(Some(present), None))));
         }
@@ -258,7 +265,7 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
     if reverse.to == present && !entry.rewrite {
         return Some((State::Back, Done::Already(entry.item(Some(present), None))));
     }
-    match kernel.write(&entry.target, &reverse.to) {
+    match kernel.write_back(&entry.target, &reverse.to) {
         Ok(()) => {}
         Err(KernelError::Gone) => return Some(ended(kernel, entry)),
         Err(error) => return Some(failed(Some(present), error.to_string())),
@@ -318,7 +325,7 @@ fn put_back_remembered<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done
         let note = "changed by somebody else; left as it is".to_owned();
         return (State::Foreign, Done::Conflict(entry.item(Some(present), Some(note))));
     }
-    match kernel.write(&entry.target, &entry.original) {
+    match kernel.write_back(&entry.target, &entry.original) {
         Ok(()) => {
             let note = "its owner had remembered our value".to_owned();
             (State::Back, Done::Back(entry.item(present, Some(note))))
