@@ -69,8 +69,7 @@ pub(super) struct Track {
     /// Limits need not be shown to be kept, as part of a sum they are; but the estimate must keep them.
     by_estimate: bool,
     got: Question,
-    /// The room of the CPU got of the time in which he was runnable; for a sum of the small, of what it waits more. 0 where waits
-    /// are not known.
+    /// The room of the CPU got of the time in which he was runnable; 0 where waits are not known.
     supply: Vec<f64>,
     wait: Question,
     pairs: Pairs,
@@ -120,18 +119,15 @@ impl Track {
         let keep = 1.0 - self.loss;
         self.got.add(after.got - keep * before.got + self.small.unwrap_or_default());
         let supply = |used: Use| {
+            if self.small.is_some() {
+                return None;
+            }
             let runnable = used.got + used.waited?;
             (runnable > 0.0).then(|| used.got / runnable)
         };
-        let room = match self.small {
-            // What they lose to a setting they wait for meanwhile; what they want varies more than that.
-            Some(floor) => {
-                before.waited.zip(after.waited).map(|(was, is)| floor + self.loss * before.got - (is - was))
-            }
-            None => supply(before).zip(supply(after)).map(|(before, after)| after - keep * before),
-        };
         // Where waits are not known, the CPU got alone tells: no difference is no news.
-        self.supply.push(room.unwrap_or(0.0));
+        let known = supply(before).zip(supply(after));
+        self.supply.push(known.map_or(0.0, |(before, after)| after - keep * before));
         self.cpu_kept |= self.shows(&[&self.got.room, &self.supply]);
         if let Some((before, after)) = self.wait(before).zip(self.wait(after)) {
             self.wait.add(self.limits.longest_wait(before) - after);
@@ -140,13 +136,11 @@ impl Track {
     }
 
     /// Whether a limit is shown to be kept, by one of these. Daemons are so wild that few looks at their sum show nothing: of the small
-    /// together bets tell, which take each pair as it comes; the mean of the evidence of several is evidence.
+    /// together bets tell, which take each pair as it comes.
     fn shows(&self, rooms: &[&[f64]]) -> bool {
         let alpha = self.limits.alpha;
         if self.small.is_some() {
-            let known = rooms.iter().filter(|room| room.iter().any(|room| *room != 0.0));
-            let evidence: Vec<f64> = known.map(|room| bets::evidence(room, 0.0, None).evidence()).collect();
-            return mean(&evidence).is_some_and(|evidence| evidence >= 1.0 / alpha);
+            return rooms.iter().any(|room| bets::evidence(room, 0.0, None).evidence() >= 1.0 / alpha);
         }
         let pairs = rooms.iter().map(|room| room.len()).max().unwrap_or_default();
         flips::part_of_look(pairs).is_some_and(|part| flips::shows(rooms, part * alpha))
@@ -247,25 +241,6 @@ mod tests {
             (false, true),
             "20 seconds of 400 in which one of them did not get its turn"
         );
-    }
-
-    #[test]
-    fn what_the_small_do_not_wait_for_they_did_not_lose() {
-        // What they want is chance: 1 to 9 % of a CPU.
-        let wants = [3.0, 9.0, 1.0, 6.0, 2.0, 8.0, 1.0, 5.0, 7.0, 2.0, 9.0, 1.0];
-        let open = |lost: f64, known: bool| {
-            let mut track = Track::new(0.05, GuardLimits::default()).of_the_small(1.0);
-            for (at, wanted) in wants.iter().enumerate() {
-                let waited = 0.2 + 0.1 * (at % 3) as f64;
-                let used = |got: f64, waited: f64| Use { got, waited: known.then_some(waited) };
-                let next = wants[(at + 1) % wants.len()];
-                track.pair(used(*wanted, waited), used(next - lost, 0.3 + lost));
-            }
-            track.open_cpu(20.0, 1.0).is_some()
-        };
-        assert!(open(0.0, false), "by the CPU got nothing is shown in so few pairs");
-        assert!(!open(0.0, true) && !open(0.7, true));
-        assert!(open(1.5, true), "more than a point and a twentieth of some four");
     }
 
     #[test]
