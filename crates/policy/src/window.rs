@@ -151,14 +151,14 @@ mod tests {
             seconds: 2.0,
             tasks: vec![task(1, 0.5, 0.5), task(2, 0.5, 0.0), task(100, 1.0, 0.0)],
             outside_ran_s: Some(1.0),
-            idle_s: None,
+            idle_s: Some(0.4),
         };
         let s = Summary::of(&window).unwrap();
         assert!((s.got_pct - 50.0).abs() < 1e-9);
         assert!((s.wait_per_ran().unwrap() - 0.5).abs() < 1e-9);
         // wanted: 25 / (1 - 0.25) + 25
         assert!((s.fulfilment.unwrap() - 50.0 / (25.0 / 0.75 + 25.0)).abs() < 1e-9);
-        assert_eq!(s.outside_pct, Some(50.0));
+        assert_eq!((s.seconds, s.outside_pct, s.idle_pct), (2.0, Some(50.0), Some(20.0)));
     }
 
     #[test]

@@ -89,18 +89,26 @@ mod tests {
             assert!(!shows(&[&nothing], 0.5), "{nothing:?}");
         }
         assert!(!shows(&[], 0.5) && !shows(&[&[]], 0.5));
-        // So many that they are drawn, and so clear that nothing need be: 15 and 40 of the same sign.
-        assert!(of(&[1.0; 15]) <= 0.002 && of(&[1.0, -1.0, 1.0].repeat(5)) > 0.1);
+        assert!(!shows(&[&[1.0, -1.0]], 0.9), "nothing is found, though three of four choices find as much");
+        assert!(shows(&[&[0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]], 1.0 / 8.0), "most do not differ at all");
+        assert_eq!((scaled(&[0.0; 6]), scaled(&[f64::INFINITY; 6])), (None, None));
+        // So many that they are drawn: of 15 and 40 of the same sign the choice that was made is the only one of 1000.
+        assert_eq!((of(&[1.0; 15]), of(&[1.0; 40])), (0.001, 0.001));
+        assert!(of(&[1.0, -1.0, 1.0].repeat(5)) > 0.1);
+        // So clear that none need be drawn.
         assert!(shows(&[&[1.0; 40]], 1e-8));
     }
 
     #[test]
     fn a_wild_difference_does_not_drown_the_rest() {
-        let mut differences = [1.0, 1.2, 0.8, 1.1, 0.9, 1.3, 0.7, 1.0, 1.1, 0.9].repeat(2);
-        differences[3] = -1000.0;
-        assert!(shows(&[&differences], 0.05));
-        differences.truncate(10);
-        assert!(!shows(&[&differences], 0.05), "it counts all the same");
+        for unit in [1e-3, 1.0, 1e3] {
+            let mut differences =
+                [1.0, 1.2, 0.8, 1.1, 0.9, 1.3, 0.7, 1.0, 1.1, 0.9].map(|d| unit * d).repeat(2);
+            differences[3] = -1000.0 * unit;
+            assert!(shows(&[&differences], 0.05), "{unit}");
+            differences.truncate(10);
+            assert!(!shows(&[&differences], 0.05), "it counts all the same: {unit}");
+        }
     }
 
     #[test]

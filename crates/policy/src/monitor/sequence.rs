@@ -255,5 +255,15 @@ mod tests {
         for (end, below) in [(low, false), (high, true)] {
             assert!((sequence.ln_evidence(end, below) - 20f64.ln()).abs() < 1e-6, "{end}");
         }
+        // They are so in every unit.
+        for unit in [1e-12, 1e15] {
+            let mut rng = Pcg32::seed_from_u64(3);
+            let mut scaled = Sequence::new(0.3 * unit);
+            (0..50).for_each(|_| scaled.add(unit * (-7.0 + normal(&mut rng))));
+            let there = scaled.estimate(0.1).unwrap();
+            for (end, expected) in [(there.low, low), (there.high, high)] {
+                assert!((end / unit - expected).abs() < 1e-6, "{unit}: {} and not {expected}", end / unit);
+            }
+        }
     }
 }

@@ -247,8 +247,8 @@ impl Common {
         let mean = centred.iter().sum::<f64>() / count;
         let spread = centred.iter().map(|e| (e - mean).powi(2)).sum::<f64>() / (count - 1.0)
             - variances.iter().map(|(_, d)| trigamma(d / 2.0)).sum::<f64>() / count;
-        let freedom = if spread > 0.0 { 2.0 * inverse_trigamma(spread) } else { MOST_FREEDOM };
-        let freedom = freedom.min(MOST_FREEDOM);
+        // Variances that spread less than those of one common variance would: all that is believed.
+        let freedom = (2.0 * inverse_trigamma(spread)).min(MOST_FREEDOM);
         Self { freedom, variance: (mean + digamma(freedom / 2.0) - (freedom / 2.0).ln()).exp() }
     }
 }
@@ -426,11 +426,6 @@ impl Watch {
             .chain(self.tail_victims(alpha))
             .chain(self.slow_victims(alpha))
             .collect()
-    }
-
-    /// Victims at the configured share.
-    pub fn limits(&self) -> &VictimLimits {
-        &self.limits
     }
 
     /// Forgets what was seen.
