@@ -52,7 +52,7 @@ for part in $parts; do
     case $part in
     base) crate=base files=(stats.rs 'stats/**/*.rs') only=(stats) ;;
     actuate)
-        crate=actuate files=(actuator.rs 'actuator/**/*.rs' adopt.rs recover.rs undo.rs)
+        crate=actuate files=(actuator.rs 'actuator/**/*.rs' adopt.rs journal.rs ledger.rs recover.rs takeover.rs undo.rs)
         build+=(--test=undo --test=lend --test=set --test=crashes)
         # Those that try a crash at every operation take a minute: of a few hundred at random little is left over.
         only=(--skip=a_child_of_ --skip=a_child_that_could --skip=an_exec_ --skip=an_orphan_ --skip=an_affinity_

@@ -171,9 +171,7 @@ impl<K: Kernel> Search<'_, K> {
         for member in line {
             let fits = |elder: &&Entry| {
                 let parent = elder.origin.ancestors.first().copied().unwrap_or(1);
-                elder.knob == seen.knob
-                    && matches!(elder.target, Target::Task(_))
-                    && parent == member.ppid.max(1)
+                parent == member.ppid.max(1)
                     && elder.origin.since_ticks <= member.id.start_time
                     && carries(elder, seen)
             };
@@ -231,12 +229,8 @@ impl<K: Kernel> Search<'_, K> {
         if is_ordinary(seen) {
             return self.by_process_group(seen);
         }
-        let fits = |elder: &&Entry| {
-            elder.knob == seen.knob
-                && matches!(elder.target, Target::Task(_))
-                && (top <= 1 || elder.origin.ancestors.contains(&top))
-                && carries(elder, seen)
-        };
+        let fits =
+            |elder: &&Entry| (top <= 1 || elder.origin.ancestors.contains(&top)) && carries(elder, seen);
         // Several tuned tasks may have had the same value: the closest relation counts.
         let closeness = |elder: &&Entry| {
             let origin = &elder.origin;
@@ -259,7 +253,6 @@ impl<K: Kernel> Search<'_, K> {
         let of_group = |entry: &&Entry| {
             let origin = &entry.origin;
             entry.knob == seen.knob
-                && matches!(entry.target, Target::Task(_))
                 && (origin.process_group, origin.session) == (facts.process_group, facts.session)
         };
         if self.elders().filter(of_group).any(|entry| is(&entry.original)) {
@@ -326,7 +319,8 @@ fn is_ordinary(seen: &Seen<'_>) -> bool {
     }
 }
 
-/// Whether a task may have its value from one that was tuned before its birth, in the same cgroup.
+/// Whether a task may have its value from one that was tuned before its birth, in the same cgroup. Values of another property are
+/// other values.
 fn carries(elder: &Entry, seen: &Seen<'_>) -> bool {
     elder.origin.since_ticks <= seen.facts.id.start_time
         && elder.origin.cgroup == seen.facts.cgroup
@@ -392,7 +386,7 @@ fn follow_exec<K: Kernel>(
     if process.is_some_and(|process| process != id.tgid) {
         return Ok(None);
     }
-    if entry.state == State::Back && entry.wrote.is_empty() {
+    if entry.wrote.is_empty() {
         return Ok(None);
     }
     if entry.state != State::Gone && kernel.is_alive(id)? {
@@ -455,3 +449,6 @@ pub(crate) fn ancestors<K: Kernel>(kernel: &mut K, facts: &TaskFacts) -> Result<
     }
     Ok(chain)
 }
+
+#[cfg(test)]
+mod tests;

@@ -131,11 +131,16 @@ impl World {
         id
     }
 
+    /// Changes what is known of a task.
+    pub fn change(&self, tid: u32, change: impl FnOnce(&mut TaskFacts)) {
+        if let Some(task) = self.lock().tasks.get_mut(&tid) {
+            change(&mut task.facts);
+        }
+    }
+
     /// Makes a task a thread of the kernel.
     pub fn make_kernel_thread(&self, tid: u32) {
-        if let Some(task) = self.lock().tasks.get_mut(&tid) {
-            task.facts.kernel_thread = true;
-        }
+        self.change(tid, |facts| facts.kernel_thread = true);
     }
 
     /// Restricts the cpuset of a task.
@@ -147,9 +152,7 @@ impl World {
 
     /// Moves a task to a cgroup.
     pub fn move_to(&self, tid: u32, cgroup: &str) {
-        if let Some(task) = self.lock().tasks.get_mut(&tid) {
-            task.facts.cgroup = format!("0::{cgroup}\n");
-        }
+        self.change(tid, |facts| facts.cgroup = format!("0::{cgroup}\n"));
     }
 
     /// Something happens now.

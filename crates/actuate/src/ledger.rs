@@ -188,3 +188,82 @@ fn found(entry: &Entry) -> Record {
         origin: entry.origin.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Event, FakeMedium, World};
+    use crate::journal::{Origin, decode};
+    use evenkeel_base::{Target, TaskId};
+
+    fn ledger(world: &World) -> Ledger {
+        let medium = Box::new(FakeMedium(world.clone()));
+        Ledger::start(medium, BootId("boot-1".into()), Namespaces::default(), &[]).unwrap()
+    }
+
+    fn cpus(cpus: &str) -> Setting {
+        Setting::Affinity(cpus.parse().unwrap())
+    }
+
+    /// An entry with these values of ours, of which so many are on disk.
+    fn entry(wrote: &[&str], journaled: usize) -> Entry {
+        let target = Target::Task(TaskId { tgid: 10, tid: 10, start_time: 1 });
+        let wrote = wrote.iter().map(|wrote| cpus(wrote)).collect();
+        Entry { wrote, journaled, ..Entry::new(target, cpus("0-3"), Origin::default()) }
+    }
+
+    /// Lines of the journal.
+    fn lines(world: &World) -> usize {
+        decode(&world.journal().unwrap()).records.len()
+    }
+
+    #[test]
+    fn a_journal_is_rewritten_where_it_is_large_and_four_times_what_it_was() {
+        let mut ledger = ledger(&World::new(4));
+        let mut rewritten = |bytes: usize, compacted: usize| {
+            (ledger.bytes, ledger.compacted) = (bytes, compacted);
+            ledger.compact_if_grown(&[]);
+            ledger.bytes != bytes
+        };
+        assert!(rewritten(COMPACT_FROM, COMPACT_FROM / 4) && !rewritten(COMPACT_FROM - 1, 1));
+        assert!(!rewritten(COMPACT_FROM, COMPACT_FROM / 4 + 1));
+    }
+
+    #[test]
+    fn what_is_written_once_is_not_written_again() {
+        let world = World::new(4);
+        let mut ledger = ledger(&world);
+        let mut entries = [entry(&[], 0)];
+        ledger.record(&mut entries, &[(0, None)], Survives::Kill).unwrap();
+        assert_eq!(lines(&world), 1, "nothing to say of what gets no value");
+        for to in ["0", "1", "0"] {
+            ledger.record(&mut entries, &[(0, Some(&cpus(to)))], Survives::Kill).unwrap();
+        }
+        assert_eq!((lines(&world), entries[0].journaled), (4, 2), "the original and two values");
+        let mut lent = [entry(&[], 0)];
+        for cpus in ["0-1", "1", "2"] {
+            ledger.lend(&mut lent, &[(0, cpus.parse().unwrap())]).unwrap();
+        }
+        assert_eq!(lines(&world), 7, "the original and two loans");
+        assert_eq!(ledger.bytes, world.journal().unwrap().len());
+        // The same, and nothing of what was never written.
+        let all = [entries[0].clone(), lent[0].clone(), entry(&["3"], 0)];
+        assert_eq!(decode(&snapshot(&ledger.header, &all)).records.len(), 6);
+    }
+
+    #[test]
+    fn what_could_not_be_journaled_is_forgotten_unless_it_is_there() {
+        let world = World::new(4);
+        let mut ledger = ledger(&world);
+        world.happen(Event::DiskFull);
+        let mut left = |wrote: &[&str], journaled: usize, descendant: bool| {
+            let entry = entry(wrote, journaled);
+            let mut entries = [Entry { origin: Origin { descendant, ..Origin::default() }, ..entry }];
+            assert!(ledger.record(&mut entries, &[(0, Some(&cpus("3")))], Survives::Kill).is_err());
+            entries[0].wrote.len()
+        };
+        assert_eq!((left(&[], 0, false), left(&["0", "1"], 2, false)), (0, 2));
+        // What it inherited is there, whether it is in the journal or not.
+        assert_eq!((left(&["0"], 0, true), left(&["0", "1"], 2, true)), (1, 2));
+    }
+}

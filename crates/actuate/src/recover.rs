@@ -268,3 +268,38 @@ fn any_busy<K: Kernel>(kernel: &mut K, entries: &[Entry]) -> bool {
         _ => false,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Origin;
+    use evenkeel_base::GroupRef;
+
+    #[test]
+    fn what_is_found_again_is_known_already_or_counts_instead_or_is_another_one() {
+        let target = Target::Group(GroupRef { path: "/a".into(), v2: true });
+        let found = |identity: u64, weight: u64| Record::Found {
+            target: target.clone(),
+            original: Setting::Weight(weight),
+            origin: Origin { identity, ..Origin::default() },
+        };
+        let wrote = |weight: u64| Record::Wrote { target: target.clone(), to: Setting::Weight(weight) };
+        let of = |again: Record| {
+            let records = vec![found(1, 100), wrote(50), again, wrote(60)];
+            let contents = Contents { records, ..Contents::default() };
+            let entries = entries(&contents, &mut Vec::new());
+            let is = |entry: &Entry| {
+                (entry.origin.identity, entry.original.clone(), entry.wrote.len(), entry.state == State::Gone)
+            };
+            entries.iter().map(is).collect::<Vec<_>>()
+        };
+        let weight = Setting::Weight;
+        assert_eq!(of(found(1, 100)), [(1, weight(100), 2, false)]);
+        assert_eq!(of(found(1, 70)), [(1, weight(70), 1, false)]);
+        // Another cgroup of that name, which has what was found in the first one, or a value of ours from its owner, or neither:
+        // then nothing of ours was left.
+        assert_eq!(of(found(2, 100)), [(1, weight(100), 1, false), (2, weight(100), 1, false)]);
+        assert_eq!(of(found(2, 50)), [(1, weight(100), 1, false), (2, weight(50), 1, false)]);
+        assert_eq!(of(found(2, 70)), [(1, weight(100), 1, true), (2, weight(70), 1, false)]);
+    }
+}

@@ -81,6 +81,10 @@ fn what_could_not_be_unpinned_goes_back_with_the_next_plan() {
     actuator.suspect(id);
     actuator.set(&Plan::default(), &|_| true);
     assert_eq!(affinity(&world, id), Setting::Affinity(all_cpus()));
+    // As it was found it is lent again; not while that is in doubt.
+    assert_eq!(actuator.lend(&[id], &CpuSet::first_n(4)).unwrap().len(), 1);
+    actuator.suspect(id);
+    assert!(actuator.lend(&[id], &CpuSet::first_n(4)).unwrap().is_empty());
 }
 
 #[test]

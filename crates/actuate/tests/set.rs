@@ -4,9 +4,11 @@
 mod world;
 
 use evenkeel_actuate::fake::{Event, FakeKernel};
-use evenkeel_actuate::{KernelError, Verdict, restore};
-use evenkeel_base::{Change, Nice, SchedAttr, SchedPolicy, Setting, Target};
-use world::{Host, host, plan};
+use evenkeel_actuate::{Kernel, KernelError, Verdict, all_cpus, restore};
+use evenkeel_base::{
+    Change, CpuQuota, CpuSet, Knob, Limit, NetKnob, Nice, SchedAttr, SchedPolicy, Setting, Target, TaskId,
+};
+use world::{Host, LINK, host, plan};
 
 fn batch(nice: i32) -> Setting {
     Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
@@ -43,6 +45,9 @@ fn what_somebody_sets_just_before_the_write_is_left_as_it_is() {
     with_an_event_at_each_operation(
         |target| Event::Meddle(target.clone(), batch(7)),
         |host, _, verdict, _| {
+            if let Verdict::Applied(applied) = &verdict {
+                assert_eq!(applied.now, batch(5), "what is there is looked at after the write");
+            }
             if let Verdict::Conflict(found) = verdict {
                 assert_eq!((found, host.world.sched(host.tasks[0])), (batch(7), Some(batch(7))));
                 assert_eq!(host.world.written(), []);
@@ -135,4 +140,163 @@ fn who_left_a_journal_behind_is_named() {
     actuator.set(&plan(vec![(Target::Task(host.tasks[0]), batch(5))]), &all);
     drop(actuator);
     assert_eq!(host.restore().unwrap().pid, Some(std::process::id()));
+}
+
+#[test]
+fn a_policy_that_a_task_has_from_us_is_no_obstacle_and_one_that_it_has_not_is() {
+    let host = host();
+    let (mut actuator, _) = host.open().unwrap();
+    let [one, other] = [0, 1].map(|n| Target::Task(host.tasks[n]));
+    let realtime = |policy: SchedPolicy, rt_priority: u8| {
+        Setting::Sched(SchedAttr { policy, rt_priority, ..SchedAttr::DEFAULT })
+    };
+    for priority in [10, 20] {
+        let to = realtime(SchedPolicy::Fifo, priority);
+        assert_eq!(
+            actuator.set(&plan(vec![(one.clone(), to), (other.clone(), batch(5))]), &all).in_force(),
+            2
+        );
+    }
+    // Somebody else's urgency is none of ours, whatever was ours before.
+    host.world.put(&other, &realtime(SchedPolicy::Rr, 10));
+    let report = actuator.amend(&plan(vec![(other, batch(6))]).changes, &all);
+    assert!(matches!(report.changes[0].verdict, Verdict::Refused(_)), "{report:?}");
+    actuator.close();
+    assert_eq!(host.world.sched(host.tasks[0]), Some(Setting::Sched(SchedAttr::DEFAULT)));
+}
+
+#[test]
+fn a_slice_is_set_and_an_idle_group_keeps_nothing_else_of_an_earlier_plan() {
+    let host = host();
+    let found = host.world.values();
+    let (mut actuator, _) = host.open().unwrap();
+    let slice = SchedAttr { slice_ns: Some(3_000_000), ..SchedAttr::DEFAULT };
+    assert_eq!(
+        actuator.set(&plan(vec![(Target::Task(host.tasks[0]), Setting::Sched(slice))]), &all).applied(),
+        1
+    );
+    let group = Target::Group(host.groups[0].clone());
+    let quota = Setting::Quota(CpuQuota { quota_usec: Limit::Value(20_000), ..CpuQuota::UNLIMITED });
+    let both = plan(vec![(group.clone(), Setting::Weight(50)), (group.clone(), quota)]);
+    assert_eq!(actuator.set(&both, &all).applied(), 2);
+    let report = actuator.set(&plan(vec![(group.clone(), Setting::GroupIdle(true))]), &all);
+    assert!(report.back.is_clean() && report.applied() == 1, "an idle group takes no weight: {report:?}");
+    let quota = (group, Knob::Quota);
+    assert_eq!(host.world.values()[&quota], found[&quota]);
+    assert!(actuator.close().is_clean());
+    assert_eq!(host.world.values(), found);
+}
+
+/// The link is renamed, and another one gets its name, at each operation of a change in turn.
+#[test]
+fn a_link_that_takes_the_name_of_another_is_not_taken_for_it() {
+    let mut left = 0;
+    for at in 0.. {
+        let host = host();
+        let other = NetKnob::RpsCpus { link: "other0".into(), queue: 0 };
+        host.world.add_net(&other, "1");
+        let found = host.world.values();
+        let (mut actuator, _) = host.open().unwrap();
+        let begin = host.world.operations();
+        for (from, to) in [(LINK, "lan0"), ("other0", LINK)] {
+            host.world.at(begin + at, Event::RenameLink(from.into(), to.into()));
+        }
+        let (target, to) = (Target::Net(host.nets[0].clone()), Setting::Net("2".into()));
+        let report = actuator.set(&plan(vec![(target.clone(), to.clone())]), &all);
+        if host.world.operations() <= begin + at {
+            break;
+        }
+        if let Verdict::Applied(_) = report.changes[0].verdict {
+            assert_eq!(FakeKernel(host.world.clone()).read(&target, Knob::Net), Ok(to), "renamed at {at}");
+        }
+        actuator.close();
+        left += usize::from(host.world.values() != found);
+    }
+    // In the instant of the write itself nobody can tell.
+    assert_eq!(left, 1);
+}
+
+#[test]
+fn a_newcomer_whose_number_was_reused_while_it_was_pinned_has_what_its_parent_has() {
+    for (parent, expected) in [("0-3", all_cpus()), ("0-2", "0-2".parse().unwrap())] {
+        let mut healed = 0;
+        for at in 0.. {
+            let host = host();
+            let init = Target::Task(TaskId { tgid: 1, tid: 1, start_time: 1001 });
+            host.world.put(&init, &Setting::Affinity(parent.parse().unwrap()));
+            let target = Target::Task(host.tasks[0]);
+            let (mut actuator, _) = host.open().unwrap();
+            let begin = host.world.operations();
+            host.world.at(begin + at, Event::Reuse(10));
+            actuator.set(&plan(vec![(target, Setting::Affinity(CpuSet::single(0)))]), &all);
+            if host.world.operations() <= begin + at {
+                break;
+            }
+            let pinned = host.world.written().len() > 1;
+            actuator.close();
+            let stranger = host.world.values().into_iter().find(|((target, knob), _)| {
+                *knob == Knob::Affinity
+                    && matches!(target, Target::Task(id) if id.tid == 10 && *id != host.tasks[0])
+            });
+            if pinned {
+                assert_eq!(
+                    stranger.unwrap().1,
+                    Setting::Affinity(expected.clone()),
+                    "{parent}, reused at {at}"
+                );
+                healed += 1;
+            }
+        }
+        assert!(healed > 0, "the race was never provoked");
+    }
+}
+
+#[test]
+fn what_the_kernel_refuses_once_goes_back_at_the_second_try_and_what_reads_otherwise_is_said() {
+    let mut otherwise = 0;
+    for at in 0.. {
+        let host = host();
+        let found = host.world.values();
+        let (mut actuator, _) = host.open().unwrap();
+        let [one, other] = [0, 1].map(|n| Target::Task(host.tasks[n]));
+        actuator.set(&plan(vec![(one.clone(), batch(5)), (other.clone(), batch(5))]), &all);
+        let begin = host.world.operations();
+        host.world.at(begin + at, Event::Fail(KernelError::Denied("not now".to_owned())));
+        let report = actuator.close();
+        if host.world.operations() <= begin + at {
+            break;
+        }
+        assert!(report.failed.is_empty(), "refused at {at}: {report:?}");
+        assert_eq!(host.world.values(), found, "refused at {at}");
+    }
+    for at in 0.. {
+        let host = host();
+        let (mut actuator, _) = host.open().unwrap();
+        let target = Target::Task(host.tasks[0]);
+        actuator.set(&plan(vec![(target.clone(), batch(5))]), &all);
+        let begin = host.world.operations();
+        host.world.at(begin + at, Event::Meddle(target, batch(7)));
+        let report = actuator.close();
+        if host.world.operations() <= begin + at {
+            break;
+        }
+        otherwise += report.failed.len();
+    }
+    assert_eq!(otherwise, 1, "between the write and the look after it");
+}
+
+#[test]
+fn while_a_tuned_task_may_be_forking_its_children_are_waited_for() {
+    let looks = |busy: bool| {
+        let host = host();
+        let (mut actuator, _) = host.open().unwrap();
+        actuator.set(&plan(vec![(Target::Task(host.tasks[0]), batch(5))]), &all);
+        host.world.change(10, |facts| facts.busy = busy);
+        let before = host.world.operations();
+        actuator.close();
+        host.world.operations() - before
+    };
+    let (idle, busy) = (looks(false), looks(true));
+    // Six times more: nobody is born and nobody is busy at the first look of an idle one.
+    assert!(busy > idle + 6, "{idle} {busy}");
 }

@@ -4,7 +4,8 @@
 mod world;
 
 use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium};
-use evenkeel_actuate::{ActuateError, Actuator, Namespaces, Options, Verdict};
+use evenkeel_actuate::journal::{Header, Record, VERSION, encode};
+use evenkeel_actuate::{ActuateError, Actuator, Item, Kernel, Namespaces, Options, Verdict, all_cpus};
 use evenkeel_base::{Change, CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target};
 use world::{Host, LINK, THREAD, host, plan};
 
@@ -319,10 +320,151 @@ fn a_damaged_journal_of_the_network_is_set_aside_and_blocks_nobody() {
         host.world.set_journal(Some(damaged.clone()));
         let Err(ActuateError::Damaged { recovery, .. }) = host.restore() else { panic!("not said") };
         assert_eq!(recovery.report.put_back.len(), 1);
-        assert_eq!(host.world.set_aside(), [damaged]);
+        assert_eq!(host.world.set_aside(), [damaged.clone()]);
         assert_eq!(host.world.values(), found);
         assert!(!host.restore().unwrap().left_behind);
+        // Who goes on with what is set hears of it, too.
+        host.world.set_journal(Some(damaged));
+        let resumed = Actuator::resume_on(
+            FakeKernel(host.world.clone()),
+            Box::new(FakeMedium(host.world.clone())),
+            Options::default(),
+        );
+        assert!(matches!(resumed, Err(ActuateError::Damaged { .. })));
     }
+}
+
+#[test]
+fn a_journal_of_a_newer_version_is_left_as_it_is() {
+    for (version, newer) in [(VERSION - 1, false), (VERSION, false), (VERSION + 1, true)] {
+        let host = host();
+        let boot = FakeKernel(host.world.clone()).boot_id().unwrap();
+        let header = Header { version, boot, pid: 1, since: 0, namespaces: Namespaces::default() };
+        let journal = Some(encode(&Record::Header(header)));
+        host.world.set_journal(journal.clone());
+        match host.restore() {
+            Ok(_) => assert!(!newer && host.world.journal().is_none()),
+            Err(error) => {
+                assert!(newer && matches!(error, ActuateError::Version { .. }), "{error}");
+                assert_eq!(host.world.journal(), journal);
+            }
+        }
+    }
+}
+
+#[test]
+fn who_set_nothing_leaves_no_journal_although_it_tried() {
+    let host = host();
+    let medium = Box::new(FakeMedium(host.world.clone()));
+    let mut actuator =
+        Actuator::resume_on(FakeKernel(host.world.clone()), medium, Options::default()).unwrap();
+    host.world.happen(Event::DiskFull);
+    let change = plan(vec![(Target::Task(host.tasks[0]), batch(5))]).changes;
+    assert!(matches!(actuator.amend(&change, &all).changes[0].verdict, Verdict::Failed(_)));
+    host.world.calm();
+    actuator.leave().unwrap();
+    assert_eq!(host.world.journal(), None);
+}
+
+#[test]
+fn a_property_is_known_once_whenever_a_thread_takes_its_processs_number() {
+    for at in 0.. {
+        let host = host();
+        let (mut actuator, _) = host.open().unwrap();
+        let [main, thread] = [0, 3].map(|n| Target::Task(host.tasks[n]));
+        let pin = |cpus: &str| Setting::Affinity(cpus.parse().unwrap());
+        actuator.set(&plan(vec![(main.clone(), batch(5)), (thread, pin("0"))]), &all);
+        let begin = host.world.operations();
+        host.world.at(begin + at, Event::Exec(THREAD));
+        actuator.set(&plan(vec![]), &all);
+        if host.world.operations() <= begin + at {
+            return;
+        }
+        actuator.set(&plan(vec![(main, pin("0-1"))]), &all);
+        let mut known: Vec<_> =
+            actuator.touched().map(|(target, found, _)| (target.clone(), found.knob())).collect();
+        let all = known.len();
+        known.sort();
+        known.dedup();
+        assert_eq!(known.len(), all, "exec at {at}");
+    }
+}
+
+/// Two properties of a task are set one after the other: each has an origin of its own.
+#[test]
+fn what_is_set_later_on_a_task_is_judged_by_what_was_there_then() {
+    let pin = Setting::Affinity(CpuSet::single(0));
+    let affinity = |host: &Host, tid: u32| {
+        let values = host.world.values().into_iter();
+        let mut of = values.filter(|((target, knob), _)| {
+            *knob == Knob::Affinity && matches!(target, Target::Task(id) if id.tid == tid)
+        });
+        of.next().unwrap().1
+    };
+    let [main, thread] = [0, 3];
+    let set_both = |meanwhile: fn(&Host), number: usize| {
+        let host = host();
+        let target = Target::Task(host.tasks[number]);
+        let (mut actuator, _) = host.open().unwrap();
+        actuator.set(&plan(vec![(target.clone(), batch(5))]), &all);
+        meanwhile(&host);
+        actuator.set(&plan(vec![(target.clone(), batch(5)), (target, pin.clone())]), &all);
+        (host, actuator)
+    };
+    // A child born before the task was pinned has pinned itself.
+    let fork = |host: &Host| host.world.happen(Event::Fork { parent: 10, child: 100, orphan: false });
+    let (host, mut actuator) = set_both(fork, main);
+    let child = host.world.values().into_keys().find_map(|(target, _)| match target {
+        Target::Task(id) if id.tid == 100 => Some(target),
+        _ => None,
+    });
+    let child = child.unwrap();
+    host.world.put(&child, &pin);
+    // It is a descendant of a task that had another class, and what it is given itself is not inherited.
+    actuator.amend(&plan(vec![(child.clone(), batch(7))]).changes, &all);
+    let report = actuator.close();
+    assert_eq!((affinity(&host, 100), affinity(&host, 10)), (pin.clone(), Setting::Affinity(all_cpus())));
+    let name = |item: &Item| (item.target.clone(), item.knob, item.comm.clone());
+    let names: Vec<_> = report.put_back.iter().map(name).collect();
+    assert!(names.contains(&(Target::Task(host.tasks[0]), Knob::Sched, Some("task-10".into()))), "{names:?}");
+    // A main thread that was pinned by somebody else has not got that from a thread that ends.
+    let pin_main = |host: &Host| {
+        host.world.put(&Target::Task(host.tasks[0]), &Setting::Affinity(CpuSet::single(0)));
+    };
+    let (host, actuator) = set_both(pin_main, thread);
+    host.world.happen(Event::Vanish(THREAD));
+    actuator.close();
+    assert_eq!(affinity(&host, 10), pin);
+}
+
+#[test]
+fn what_a_newborn_is_given_itself_is_not_said_to_be_inherited() {
+    let host = host();
+    let parent = (Target::Task(host.tasks[0]), batch(5));
+    let (mut actuator, _) = host.open().unwrap();
+    actuator.set(&plan(vec![parent.clone()]), &all);
+    host.world.happen(Event::Fork { parent: 10, child: 100, orphan: false });
+    let child = host.world.values().into_keys().find(|(t, _)| matches!(t, Target::Task(id) if id.tid == 100));
+    let child = child.unwrap().0;
+    actuator.set(&plan(vec![parent, (child.clone(), Setting::Affinity(CpuSet::single(0)))]), &all);
+    let report = actuator.set(&plan(vec![]), &all).back;
+    let pinned = report.put_back.iter().find(|item| item.target == child && item.knob == Knob::Affinity);
+    assert!(!pinned.unwrap().descendant, "{report:?}");
+    assert!(actuator.close().is_clean());
+}
+
+#[test]
+fn a_cgroup_made_again_without_an_owner_that_remembers_is_another_one() {
+    let host = host();
+    let group = Target::Group(host.groups[0].clone());
+    let weight = |to: u64| plan(vec![(group.clone(), Setting::Weight(to))]);
+    let (mut actuator, _) = host.open().unwrap();
+    actuator.set(&weight(50), &all);
+    // By chance it has a value of ours.
+    host.world.happen(Event::RemoveGroup(host.groups[0].clone(), true));
+    assert_eq!(actuator.set(&weight(70), &all).applied(), 1);
+    actuator.close();
+    assert_eq!(host.world.values()[&(group, Knob::Weight)], Setting::Weight(50), "what was found in it");
 }
 
 #[test]

@@ -207,6 +207,13 @@ fn somebody_elses_value_and_another_program_are_told_and_left_or_restored() {
     assert_eq!(affinity, Setting::Affinity("0-2".parse().unwrap()), "as it was found");
     assert_eq!(host.world.sched(host.tasks[0]), Some(batch(5)), "goes on");
     drop(actuator);
+    // Which program it runs is not known: no reason to say that it is another one.
+    host.world.change(10, |facts| facts.image = 0);
+    let (mut actuator, _, left) = successor(&host);
+    assert_eq!(left[0], Left::InForce);
+    assert!(host.world.decision().is_some());
+    actuator.forget().unwrap();
+    assert_eq!(host.world.decision(), None);
 }
 
 #[test]
