@@ -300,3 +300,41 @@ fn while_a_tuned_task_may_be_forking_its_children_are_waited_for() {
     // Six times more: nobody is born and nobody is busy at the first look of an idle one.
     assert!(busy > idle + 6, "{idle} {busy}");
 }
+
+#[test]
+fn only_who_was_born_since_the_first_change_is_looked_at() {
+    let looks = |older: u32| {
+        let host = host();
+        for tid in 200..200 + older {
+            host.world.add_task(tid, 1);
+        }
+        let (mut actuator, _) = host.open().unwrap();
+        let group = (Target::Group(host.groups[0].clone()), Setting::Weight(50));
+        actuator.set(&plan(vec![group, (Target::Task(host.tasks[0]), batch(5))]), &all);
+        host.world.happen(Event::Fork { parent: 10, child: 100, orphan: false });
+        let before = host.world.operations();
+        actuator.amend(&[], &all);
+        host.world.operations() - before
+    };
+    assert_eq!(looks(0), looks(50));
+}
+
+#[test]
+fn an_affinity_that_cannot_be_compared_now_is_no_conflict() {
+    for at in 0.. {
+        let host = host();
+        let target = Target::Task(host.tasks[0]);
+        let (mut actuator, _) = host.open().unwrap();
+        let pin = |cpus: &str| plan(vec![(target.clone(), Setting::Affinity(cpus.parse().unwrap()))]);
+        actuator.set(&pin("0"), &all);
+        actuator.set(&plan(vec![]), &all);
+        let begin = host.world.operations();
+        host.world.at(begin + at, Event::Fail(KernelError::Denied("not now".to_owned())));
+        let report = actuator.set(&pin("1"), &all);
+        if host.world.operations() <= begin + at {
+            return;
+        }
+        assert!(!matches!(report.changes[0].verdict, Verdict::Conflict(_)), "refused at {at}: {report:?}");
+        assert!(actuator.close().is_clean(), "refused at {at}");
+    }
+}

@@ -320,7 +320,7 @@ fn a_damaged_journal_of_the_network_is_set_aside_and_blocks_nobody() {
         host.world.set_journal(Some(damaged.clone()));
         let Err(ActuateError::Damaged { recovery, .. }) = host.restore() else { panic!("not said") };
         assert_eq!(recovery.report.put_back.len(), 1);
-        assert_eq!(host.world.set_aside(), [damaged.clone()]);
+        assert_eq!(host.world.set_aside(), std::slice::from_ref(&damaged));
         assert_eq!(host.world.values(), found);
         assert!(!host.restore().unwrap().left_behind);
         // Who goes on with what is set hears of it, too.

@@ -9,7 +9,7 @@ use crate::host;
 use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError, TaskFacts};
 use crate::outcome::Verdict;
-use crate::undo::{Entry, State, locate, widest};
+use crate::undo::{Entry, State, locate};
 use crate::value::{idle_weight, normalise, original_of, same};
 
 impl<K: Kernel> Actuator<K> {
@@ -37,12 +37,10 @@ impl<K: Kernel> Actuator<K> {
             return Err(Verdict::Failed(KernelError::Unsupported(why)));
         }
         let present = self.kernel.read(&change.target, knob).map_err(verdict)?;
-        let widest = match &change.target {
-            // Without it the original cannot be told from a mask that was asked for: no change.
-            Target::Task(id) if knob == Knob::Affinity && known.is_none() => {
-                Some(self.kernel.widest_affinity(*id).map_err(verdict)?)
-            }
-            target => widest(&mut self.kernel, target, knob),
+        let widest = match (&change.target, knob) {
+            // Without it neither the original nor a value of ours can be told from a mask that somebody asked for: no change.
+            (Target::Task(id), Knob::Affinity) => Some(self.kernel.widest_affinity(*id).map_err(verdict)?),
+            _ => None,
         };
         let v2 = matches!(&change.target, Target::Group(group) if group.v2);
         let to = match (&change.target, &change.to) {

@@ -273,10 +273,10 @@ fn evidence_of_a_loss_as_reckoned_by_hand() {
     near(three.ln_evidence(-1.0, common), -1.898_474);
     // What is rather nothing is so whatever its sign: precision 3, 2.44 and 2.44 - 0.04/3.
     let little = moments(&[(1.0, 1.2), (1.0, -1.0)]);
-    let (none, some) = (2.44, 2.44 - 0.04 / 3.0);
+    let (none, some): (f64, f64) = (2.44, 2.44 - 0.04 / 3.0);
     for sign in [1.0, -1.0] {
         let none_known = Common { freedom: 0.0, variance: 0.0 };
-        near(little.ln_evidence(sign, none_known), -0.5 * 3f64.ln() + (none / some as f64).ln());
+        near(little.ln_evidence(sign, none_known), -0.5 * 3f64.ln() + (none / some).ln());
     }
 }
 
