@@ -55,7 +55,7 @@ for part in $parts; do
         crate=actuate files=(actuator.rs 'actuator/**/*.rs' adopt.rs journal.rs ledger.rs recover.rs takeover.rs undo.rs)
         build+=(--test=undo --test=lend --test=set --test=crashes)
         # Those that try a crash at every operation take a minute: of a few hundred at random little is left over.
-        only=(--skip=a_child_of_ --skip=a_child_that_could --skip=an_exec_ --skip=an_orphan_ --skip=an_affinity_
+        only=(--skip=a_child_of_ --skip=a_child_that_could --skip=an_orphan_ --skip=an_affinity_
             --skip=what_an_untuned --skip=everything_is_as_found --skip=killed_anywhere)
         ;;
     trial) crate=policy files=(trial.rs 'trial/**/*.rs') only=(trial::) ;;
