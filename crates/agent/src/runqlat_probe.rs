@@ -31,17 +31,87 @@ pub(crate) enum RunqLatProbe {
 #[derive(Debug)]
 pub(crate) struct Exact {
     probe: Probe,
-    /// Processes with their start times, and whose they are.
-    known: BTreeMap<(u32, u64), ScopeNumber>,
+    members: Members,
     last: Waited,
     started: Instant,
 }
 
-/// Scopes begin at 1 in the kernel.
+/// The kernel's number of who is in no scope.
 const NOBODY: ScopeNumber = 0;
 
-fn number(scope: usize) -> ScopeNumber {
-    ScopeNumber::try_from(scope + 1).unwrap_or(NOBODY)
+/// A process: its id and start time.
+type Process = (u32, u64);
+
+/// Some of the scopes, one bit each.
+type Scopes = u64;
+
+/// Which processes belong to which scopes. The kernel knows one number for a process, so processes that belong to the same
+/// scopes share a number.
+#[derive(Debug, Default)]
+struct Members {
+    known: BTreeMap<Process, Scopes>,
+    numbers: BTreeMap<Scopes, ScopeNumber>,
+}
+
+/// There are no more numbers.
+#[derive(Debug)]
+struct Full;
+
+impl Members {
+    /// A scope's processes are these from now on. Returns what the kernel is to be told, in this order.
+    fn follow(
+        &mut self,
+        scope: usize,
+        processes: &BTreeSet<Process>,
+    ) -> Result<Vec<(Process, ScopeNumber)>, Full> {
+        let bit: Scopes = 1 << scope;
+        let left = self.known.iter().filter(|(process, of)| **of & bit != 0 && !processes.contains(*process));
+        let left: Vec<_> = left.map(|(process, of)| (*process, of & !bit)).collect();
+        let of = |process: &Process| self.known.get(process).copied().unwrap_or_default();
+        let news = processes.iter().filter(|process| of(process) & bit == 0);
+        let news: Vec<_> = news.map(|process| (*process, of(process) | bit)).collect();
+        let mut puts = Vec::new();
+        for (process, of) in left.into_iter().chain(news) {
+            match of {
+                0 => self.known.remove(&process),
+                of => self.known.insert(process, of),
+            };
+            // The kernel knows a process by its id alone: what becomes of one that ended is not to undo what it was told of the
+            // next one with that id.
+            let id = process.0;
+            let has_successor =
+                self.known.range((id, 0)..=(id, u64::MAX)).any(|(other, _)| *other != process);
+            if of != 0 || !has_successor {
+                puts.push((process, self.number(of)?));
+            }
+        }
+        Ok(puts)
+    }
+
+    fn number(&mut self, of: Scopes) -> Result<ScopeNumber, Full> {
+        if of == 0 {
+            return Ok(NOBODY);
+        }
+        if let Some(number) = self.numbers.get(&of) {
+            return Ok(*number);
+        }
+        let number = ScopeNumber::try_from(self.numbers.len() + 1).map_err(|_| Full)?;
+        self.numbers.insert(of, number);
+        Ok(number)
+    }
+
+    /// The scopes that a number stands for.
+    fn scopes(&self, number: ScopeNumber) -> impl Iterator<Item = usize> {
+        let of = self.numbers.iter().find(|(_, known)| **known == number).map_or(0, |(of, _)| *of);
+        (0..MOST).filter(move |scope| of >> scope & 1 == 1)
+    }
+
+    /// Numbers are given out again. Returns what a kernel that knows nothing is to be told.
+    fn renumber(&mut self) -> Result<Vec<(Process, ScopeNumber)>, Full> {
+        self.numbers.clear();
+        let known = self.known.clone();
+        known.into_iter().map(|(process, of)| Ok((process, self.number(of)?))).collect()
+    }
 }
 
 /// Every thread of the processes that these belong to.
@@ -58,7 +128,7 @@ impl Exact {
         let types = evenkeel_bpf::load::kernel_types()?;
         let options = WatchOptions { waits_only: true, throttled_waits: true, ..WatchOptions::default() };
         let probe = Probe::start(&types, &Watch::Scopes, &options)?;
-        Ok(Self { probe, known: BTreeMap::new(), last: Waited::default(), started: Instant::now() })
+        Ok(Self { probe, members: Members::default(), last: Waited::default(), started: Instant::now() })
     }
 
     /// Waits since the last call. A wait belongs to the time in which it began; one that goes on counts with what it has
@@ -72,8 +142,11 @@ impl Exact {
         for (cell, waits) in now.since(&self.last).chain(open) {
             match scope_of(cell) {
                 None => crowded = true,
-                Some(NOBODY) => {}
-                Some(scope) => sums.entry(usize::from(scope) - 1).or_default().merge(&waits),
+                Some(number) => {
+                    self.members
+                        .scopes(number)
+                        .for_each(|scope| sums.entry(scope).or_default().merge(&waits));
+                }
             }
         }
         self.last = now;
@@ -83,31 +156,27 @@ impl Exact {
         Ok(sums)
     }
 
-    /// A scope's processes are these from now on, but for those that belong to another one still. The kernel's lists have room
-    /// for some thousands, the ended ones included: when they are full, everything starts again.
-    fn follow(&mut self, scope: ScopeNumber, processes: &BTreeSet<(u32, u64)>) -> Result<(), BpfError> {
-        let left = self.known.iter().filter(|(id, of)| **of == scope && !processes.contains(*id));
-        let left: Vec<_> = left.map(|(id, _)| (*id, NOBODY)).collect();
-        let news = processes.iter().filter(|id| matches!(self.known.get(*id), None | Some(&NOBODY)));
-        let news: Vec<_> = news.map(|id| (*id, scope)).collect();
-        for (id, scope) in left.into_iter().chain(news) {
-            self.known.insert(id, scope);
-            if self.probe.put(id.0, id.1, scope).is_err() {
-                return self.start_anew();
-            }
+    /// A scope's processes are these from now on. The kernel's lists have room for some thousands, the ended ones included: when they
+    /// are full, everything starts again.
+    fn follow(&mut self, scope: usize, processes: &BTreeSet<Process>) -> Result<(), BpfError> {
+        match self.members.follow(scope, processes) {
+            Ok(puts) if self.put(&puts).is_ok() => Ok(()),
+            _ => self.start_anew(),
         }
-        Ok(())
+    }
+
+    fn put(&mut self, puts: &[(Process, ScopeNumber)]) -> Result<(), BpfError> {
+        puts.iter().try_for_each(|((tgid, start), number)| self.probe.put(*tgid, *start, *number))
     }
 
     fn start_anew(&mut self) -> Result<(), BpfError> {
-        let mut known = std::mem::take(&mut self.known);
-        known.retain(|_, scope| *scope != NOBODY);
-        *self = Self::start()?;
-        for (id, scope) in &known {
-            self.probe.put(id.0, id.1, *scope)?;
-        }
-        self.known = known;
-        Ok(())
+        let mut members = std::mem::take(&mut self.members);
+        let Ok(puts) = members.renumber() else {
+            let reason = "services share processes in too many ways".to_owned();
+            return Err(BpfError::Refused { what: "counting waits", reason });
+        };
+        *self = Self { members, ..Self::start()? };
+        self.put(&puts)
     }
 }
 
@@ -162,7 +231,7 @@ impl RunqLatProbe {
             Self::Exact(exact) => {
                 let main = tasks.filter(|task| task.id.tid == task.id.tgid);
                 let processes = main.map(|task| (task.id.tgid, task.id.start_time)).collect();
-                exact.follow(number(scope), &processes).err()
+                exact.follow(scope, &processes).err()
             }
             Self::Means { scopes, .. } => {
                 let (counters, _) = scopes.entry(scope).or_default();
@@ -192,6 +261,44 @@ impl RunqLatProbe {
 mod tests {
     use super::*;
     use crate::testing;
+
+    #[test]
+    fn a_process_of_two_scopes_counts_for_both() {
+        let mut members = Members::default();
+        let mut follow = |scope, processes: &[Process]| {
+            let puts = members.follow(scope, &processes.iter().copied().collect()).unwrap();
+            let of = |number| members.scopes(number).collect::<Vec<_>>();
+            puts.into_iter().map(|(process, number)| (process, of(number))).collect::<Vec<_>>()
+        };
+        assert_eq!(follow(0, &[(7, 1), (8, 1)]), [((7, 1), vec![0]), ((8, 1), vec![0])]);
+        assert_eq!(follow(63, &[(7, 1), (9, 1)]), [((7, 1), vec![0, 63]), ((9, 1), vec![63])]);
+        assert_eq!(follow(63, &[(7, 1), (9, 1)]), [], "nothing new");
+        assert_eq!(follow(0, &[(8, 1)]), [((7, 1), vec![63])]);
+        assert_eq!(follow(63, &[]), [((7, 1), vec![]), ((9, 1), vec![])]);
+        // Whoever comes back does.
+        assert_eq!(follow(63, &[(9, 1)]), [((9, 1), vec![63])]);
+    }
+
+    #[test]
+    fn a_process_that_ended_takes_its_number_from_no_one() {
+        let mut members = Members::default();
+        let mut follow = |scope, processes: &[Process]| {
+            members.follow(scope, &processes.iter().copied().collect()).unwrap()
+        };
+        assert_eq!(follow(0, &[(7, 1)]), [((7, 1), 1)]);
+        assert_eq!(follow(1, &[(7, 2)]), [((7, 2), 2)], "the id is another scope's now");
+        assert_eq!(follow(0, &[]), []);
+        // In the same scope the one that ended comes first.
+        assert_eq!(follow(1, &[(7, 3)]), [((7, 2), NOBODY), ((7, 3), 2)]);
+    }
+
+    #[test]
+    fn ways_to_belong_that_were_once_do_not_use_up_the_numbers() {
+        let mut members = Members { known: BTreeMap::from([((7, 1), 1)]), ..Members::default() };
+        let full = (1..).find(|ways| members.number(*ways).is_err());
+        assert_eq!(full, Some(256));
+        assert_eq!(members.renumber().unwrap(), [((7, 1), 1)]);
+    }
 
     #[test]
     fn a_thread_stands_for_its_process_and_for_no_other() {

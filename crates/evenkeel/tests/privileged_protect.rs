@@ -99,6 +99,24 @@ fn without_programs_in_the_kernel_means_are_taken_and_that_is_said() {
     assert!(status["waits"].as_u64().is_some_and(|waits| waits > 50), "{document:#}");
 }
 
+/// Two names for one process: each of them waits.
+#[test]
+fn services_that_share_a_process_both_wait() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let group = Group::new("shared");
+    let loads = crowd(&group);
+    let services: String = [group.scope(), loads[1].scope(), loads[2].scope()]
+        .map(|scope| format!("[[service]]\nscope = \"{scope}\"\n"))
+        .concat();
+    let config = config(dir.path(), &services);
+    let args = ["--config", &config, "run", "--scope", "cgroup:/no/such/group", "--for", "5s", "-o", "json"];
+    let document = json(&run(dir.path(), &args));
+    let waits = |at: usize| document["protected"][at]["waits"].as_u64().unwrap();
+    assert_eq!(document["protected"][0]["estimated"], false, "{document:#}");
+    assert!(waits(1) > 0 && waits(2) > 0 && waits(0) >= waits(1) + waits(2), "{document:#}");
+}
+
 /// Waits by length of each owner, of the windows of a trial.
 #[derive(Default)]
 struct Windows {
