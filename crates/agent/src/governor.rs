@@ -12,7 +12,7 @@
 
 mod beside;
 pub mod demand;
-mod place;
+pub(crate) mod place;
 mod probe;
 mod scope;
 
@@ -69,8 +69,8 @@ pub struct Purpose {
 
 /// Shortest time between two looks: the caller's ticks come earlier when a signal arrives.
 const LEAST: Duration = Duration::from_millis(60);
-/// CPUs that other programs seem to take which are none: counters have steps.
-const OTHERS: f64 = 0.1;
+/// Steps of the host's counters, seconds.
+const STEP_S: f64 = 0.01;
 /// Lateness of a look that is usual, seconds.
 const USUAL_S: f64 = 0.03;
 /// Share of the run time in which a probe says nothing was done, from which that is stolen. Less than that is also what a
@@ -99,27 +99,41 @@ impl HostTimes {
     }
 }
 
-/// What others left the governed, and what they would have got of it had no task stolen it.
+/// What others left the governed, and what they would have got of it had nothing been stolen.
 #[derive(Debug, Clone, Copy, Default)]
 struct Room {
     /// Taken by other programs of this host, seconds.
     others_s: f64,
-    /// Wanted, seconds: on each CPU at most all of it (those who wait there wait for each other), in all at most what others
-    /// left.
+    /// Wanted, seconds: on each CPU at most what others left of it (those who wait there wait for each other).
     wanted_s: f64,
 }
 
 impl Room {
-    /// By what was busy on each of the CPUs that may be used, and what the governed did there.
-    fn of(busy_s: &[f64], on: &BTreeMap<u32, OnCpu>, got_s: f64, seconds: f64) -> Self {
-        let others = busy_s.iter().sum::<f64>() - got_s;
-        // The host's counters have steps of 10 ms.
-        let others_s = if others > OTHERS * seconds { others } else { 0.0 };
-        let room = match busy_s {
-            [] => f64::INFINITY,
-            busy => (busy.len() as f64 * seconds - others_s).max(got_s),
+    /// By what was busy on each of the CPUs that may be used (empty: not known), and what the governed did there. `ahead_s` is kept from
+    /// look to look: where counters were behind the governed's use, by their steps, they will be ahead of it.
+    fn of(
+        busy_s: &BTreeMap<u32, f64>,
+        on: &BTreeMap<u32, OnCpu>,
+        got_s: f64,
+        seconds: f64,
+        ahead_s: &mut f64,
+    ) -> Self {
+        let balance = busy_s.values().sum::<f64>() - got_s + *ahead_s;
+        let others_s = balance.max(0.0);
+        *ahead_s = balance.clamp(-STEP_S * busy_s.len() as f64, 0.0);
+        // On the CPU where a thread is now it may not have run all the time: of what seems to be others' there no more is than of all.
+        let seems = |cpu: &u32| {
+            let ran_s = on.get(cpu).map_or(0.0, |on| on.ran_s);
+            busy_s.get(cpu).map_or(0.0, |busy| (busy - ran_s).max(0.0))
         };
-        Self { others_s, wanted_s: on.values().map(|on| on.wanted_s.min(seconds)).sum::<f64>().min(room) }
+        let all: f64 = busy_s.keys().map(seems).sum();
+        let part = if all > 0.0 { (others_s / all).min(1.0) } else { 0.0 };
+        let wanted = |(cpu, on): (&u32, &OnCpu)| on.wanted_s.min(seconds - part * seems(cpu));
+        let room = match busy_s.len() {
+            0 => f64::INFINITY,
+            cpus => (cpus as f64 * seconds - others_s).max(got_s),
+        };
+        Self { others_s, wanted_s: on.iter().map(wanted).sum::<f64>().min(room) }
     }
 }
 
@@ -136,6 +150,8 @@ pub struct Auto {
     exempt: Demand,
     probe: Probe,
     last: Option<(Instant, Option<u64>, Option<HostTimes>)>,
+    /// See [`Room::of`].
+    ahead_s: f64,
     /// Limit in force, CPUs.
     limit: Option<f64>,
     changes: usize,
@@ -214,6 +230,7 @@ impl Auto {
             exempt: Demand::new(),
             probe: Probe::default(),
             last: None,
+            ahead_s: 0.0,
             limit: None,
             changes: 0,
             trouble: None,
@@ -290,12 +307,12 @@ impl Auto {
         host: Option<(&HostTimes, &HostTimes)>,
         (late, slow): (f64, f64),
     ) -> DemandSample {
-        let busy: Vec<f64> = host.map_or_else(Vec::new, |(then, now)| {
+        let busy: BTreeMap<u32, f64> = host.map_or_else(BTreeMap::new, |(then, now)| {
             let within = |cpu: u32| self.within.as_ref().is_none_or(|cpus| cpus.contains(cpu));
-            let since = |(cpu, busy): (&u32, &f64)| Some(busy - then.busy_s.get(cpu)?);
+            let since = |(cpu, busy): (&u32, &f64)| Some((*cpu, busy - then.busy_s.get(cpu)?));
             now.busy_s.iter().filter(|(cpu, _)| within(**cpu)).filter_map(since).collect()
         });
-        let room = Room::of(&busy, on, got_s, seconds);
+        let room = Room::of(&busy, on, got_s, seconds, &mut self.ahead_s);
         // What other programs of this host took is not stolen.
         let wanted = room.wanted_s.min(most_s).max(got_s);
         let mut look = DemandSample { at_s: 0.0, seconds, got_s, wanted_s: wanted };
@@ -416,6 +433,39 @@ impl Auto {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Share of what is wanted that seems stolen from one thread on CPU 0 that always wants to run, next to others that take these
+    /// shares of CPUs 0 and 1, while so much is really stolen. The host's counters have steps.
+    fn seems_stolen(others: [f64; 2], stolen: f64) -> f64 {
+        let mut auto = Auto::new((2.0, None), Duration::from_millis(100), None, Purpose::default()).unwrap();
+        let ran = 1.0 - others[0] - stolen;
+        let counted = |look: u32| {
+            let steps = |busy: f64| (busy * 10.0 * f64::from(look) + 0.3).floor() / 100.0;
+            let busy_s = BTreeMap::from([(0, steps(others[0] + ran)), (1, steps(others[1]))]);
+            HostTimes { busy_s, steal_s: None }
+        };
+        let on = BTreeMap::from([(0, OnCpu { ran_s: 0.1 * ran, wanted_s: 0.1 })]);
+        let mut sum = (0.0, 0.0);
+        for look in 0..200 {
+            let host = (counted(look), counted(look + 1));
+            let sample = auto.weigh((0.1, 0.2), 0.1 * ran, &on, Some((&host.0, &host.1)), (0.0, 0.0));
+            sum = (sum.0 + sample.got_s, sum.1 + sample.wanted_s);
+        }
+        1.0 - sum.0 / sum.1
+    }
+
+    #[test]
+    fn what_others_use_is_not_stolen_however_little_it_is() {
+        for others in [[0.0, 0.0], [0.045, 0.045], [0.09, 0.0], [0.15, 0.0], [0.09, 0.5], [0.5, 1.0]] {
+            let stolen = seems_stolen(others, 0.0);
+            assert!(stolen < 0.02, "{others:?}: {stolen}");
+        }
+        // And what is stolen is not others'.
+        for others in [[0.0, 0.0], [0.05, 0.0], [0.0, 0.9]] {
+            let stolen = seems_stolen(others, 0.4);
+            assert!((0.36..0.46).contains(&stolen), "{others:?}: {stolen}");
+        }
+    }
 
     #[test]
     fn a_busy_sibling_steals_nothing_and_a_hypervisor_that_hides_does() {
