@@ -1,6 +1,6 @@
 //! Services and background work: what the host says about who is which.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_base::{GroupView, Observation, SchedPolicy, TaskView};
 
@@ -84,31 +84,36 @@ fn quality_of_service(path: &str) -> Option<&'static str> {
 pub fn told_to_wait(observation: &Observation) -> Vec<(String, String)> {
     // `cpu.weight` is 1 to 10,000, but 0 where `cpu.idle` is set.
     let idle = |group: &GroupView| group.v2 && group.parent.is_some() && group.raw_weight == Some(0);
-    let mut whole: BTreeMap<u32, String> = BTreeMap::new();
-    let mut groups: BTreeMap<u32, bool> = BTreeMap::new();
-    for task in observation
-        .tasks
-        .iter()
-        .filter(|task| !task.kernel_thread && task.pod.is_none() && task.container.is_none())
-    {
-        let waits = task.sched.is_some_and(|attr| {
-            attr.nice.get() >= NICE || matches!(attr.policy, SchedPolicy::Idle | SchedPolicy::Batch)
+    let idle_above = |group: u32| {
+        let above = observation.path_to_root(group);
+        above.filter_map(|at| Some((at, observation.groups.get(at as usize).filter(|g| idle(g))?))).last()
+    };
+    let apart = |task: &TaskView| task.pod.is_none() && task.container.is_none();
+    let waits = |task: &TaskView| {
+        let told = task.sched.is_some_and(|attr| {
+            attr.policy.is_fair() && attr.nice.get() >= NICE
+                || matches!(attr.policy, SchedPolicy::Idle | SchedPolicy::Batch)
         });
-        if let Some(group) = task.group {
-            let above = observation.path_to_root(group);
-            let idle_at = above
-                .filter_map(|at| Some((at, observation.groups.get(at as usize).filter(|g| idle(g))?)))
-                .last();
-            if let Some((at, idle)) = idle_at {
+        apart(task) && (told || task.group.is_some_and(|group| idle_above(group).is_some()))
+    };
+    // A cgroup's name stands for all that is below it, too.
+    let all_wait = observation.groups_of(|task| (!task.kernel_thread).then(|| waits(task)));
+    let mut whole: BTreeMap<u32, String> = BTreeMap::new();
+    let mut groups: BTreeSet<u32> = BTreeSet::new();
+    for task in observation.tasks.iter().filter(|task| !task.kernel_thread && apart(task)) {
+        let Some(group) = task.group else { continue };
+        match idle_above(group) {
+            Some((at, idle)) => {
                 whole.entry(at).or_insert_with(|| idle.path.clone());
-                continue;
             }
-            let all = groups.entry(group).or_insert(true);
-            *all &= waits;
+            None if all_wait.get(group as usize) == Some(&true) => {
+                groups.insert(group);
+            }
+            None => {}
         }
     }
     let path = |group: u32| observation.groups.get(group as usize).filter(|group| group.parent.is_some());
-    let found = groups.into_iter().filter(|(_, all)| *all).filter_map(|(group, _)| path(group));
+    let found = groups.into_iter().filter_map(path);
     let of_all =
         found.map(|group| (group.path.clone(), format!("nice {NICE} or more, or a class that waits")));
     let whole = whole.into_values().map(|path| (path, "cpu.idle (CPUWeight=idle)".to_owned()));
@@ -218,6 +223,25 @@ mod tests {
         assert!(!told_to_wait(&host).contains(&idle));
         (host.groups[6].v2, host.groups[6].raw_weight) = (true, Some(1));
         assert!(!told_to_wait(&host).contains(&idle), "the least weight is not told apart from others");
+    }
+
+    /// Who is told to wait is named by its cgroup, and that names what is below it, too.
+    #[test]
+    fn a_cgroup_may_wait_only_if_all_below_it_may() {
+        let mut host = observation();
+        let said =
+            |host: &Observation| told_to_wait(host).into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+        assert_eq!(said(&host), ["/system.slice/backup.service"]);
+        host.groups[6].parent = Some(5);
+        assert!(said(&host).is_empty(), "a task below it has nice 0");
+        host.tasks[5].sched = host.tasks[4].sched;
+        assert_eq!(said(&host).len(), 2);
+        host.groups[4].parent = Some(5);
+        assert_eq!(said(&host), ["/system.slice/web.service"], "a container is below the other");
+        // A real-time task waits for nobody, whatever its nice value.
+        let fifo = SchedAttr { policy: SchedPolicy::Fifo, nice: Nice::new(19), ..SchedAttr::DEFAULT };
+        host.tasks[5].sched = Some(fifo);
+        assert!(said(&host).is_empty());
     }
 
     #[test]
