@@ -121,8 +121,12 @@ fn ask_many(flows: &mut [TcpStream], asker: &mut impl Asker) -> io::Result<()> {
             return Ok(());
         }
         began[index] = monotonic_ns();
-        flow.write_all(b"?")?;
-        alive += 1;
+        if flow.write_all(b"?").is_ok() {
+            alive += 1;
+        } else {
+            poll.remove(flow);
+            asker.gone(index);
+        }
     }
     let mut ready = Vec::with_capacity(flows.len());
     while alive > 0 {

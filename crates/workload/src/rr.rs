@@ -90,6 +90,12 @@ impl Asker for Thread<'_, '_> {
         }
     }
 
+    fn gone(&mut self, flow: usize) {
+        if let Some(flow) = self.flows.get_mut(flow) {
+            flow.lost = true;
+        }
+    }
+
     fn idle(&mut self) -> bool {
         self.over = self.context.over();
         !self.over
@@ -174,6 +180,7 @@ mod tests {
     use super::*;
     use crate::Kind;
     use crate::load::{LoadSpec, run};
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -203,6 +210,25 @@ mod tests {
             stop.store(true, Ordering::Relaxed);
             let served = server.join().unwrap().events;
             assert!((client.events..=520).contains(&served), "{served}");
+        });
+    }
+
+    #[test]
+    fn a_flow_that_the_server_closes_is_told() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut kept, dropped) = (server.accept().unwrap().0, server.accept().unwrap().0);
+                drop(dropped);
+                let mut byte = [0];
+                while matches!(kept.read(&mut byte), Ok(1)) && kept.write_all(&byte).is_ok() {}
+            });
+            let mut client = spec(Role::Client, address, 2, 1);
+            client.common.seconds = Some(0.3);
+            let flows = run(&client, &AtomicBool::new(false)).unwrap().flows.unwrap();
+            assert_eq!((flows.lost(), flows.flows[0].lost, flows.flows[1].lost), (1, false, true));
+            assert!(flows.flows[0].transactions > 0);
         });
     }
 

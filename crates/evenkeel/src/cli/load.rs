@@ -77,6 +77,13 @@ fn print_text(r: &LoadReport) -> Result<(), Failure> {
         let p999 = latency.p999_usec.map_or_else(String::new, |us| format!("p99.9 {us:.0} us, "));
         let (p50, p99, longest) = (latency.p50_usec, latency.p99_usec, latency.max_usec);
         outln!("  latency      p50 {p50:.0} us, p99 {p99:.0} us, {p999}longest {longest:.0} us")?;
+        if flows.lost() > 0 {
+            outln!(
+                "  lost         {} of {} flows, which the server closed",
+                flows.lost(),
+                flows.flows.len()
+            )?;
+        }
         if flows.unanswered() > 0 {
             outln!("  not answered {} that were due before the end", flows.unanswered())?;
         }

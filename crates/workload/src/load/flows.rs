@@ -23,10 +23,17 @@ pub struct Flow {
     /// Transactions that were due and not finished at the end (open loops only).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unanswered: u64,
+    /// The other end closed it before the end.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lost: bool,
 }
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+fn is_false(lost: &bool) -> bool {
+    !lost
 }
 
 /// What the threads of a load counted, by number of the flow.
@@ -62,6 +69,8 @@ pub struct FlowCounts {
     pub unanswered: u64,
     /// Latencies of both.
     pub latencies: Latencies,
+    /// The other end closed it before the end.
+    pub lost: bool,
 }
 
 impl FlowCounts {
@@ -84,8 +93,9 @@ impl FlowReport {
         let flows = flows
             .map(|flow| {
                 all.add(&flow.latencies);
-                let FlowCounts { transactions, unanswered, latencies } = flow;
-                Flow { transactions: *transactions, unanswered: *unanswered, latency: latencies.summary() }
+                let FlowCounts { transactions, unanswered, latencies, lost } = flow;
+                let (transactions, unanswered, lost) = (*transactions, *unanswered, *lost);
+                Flow { transactions, unanswered, lost, latency: latencies.summary() }
             })
             .collect();
         Self { latency: all.summary(), flows }
@@ -94,5 +104,10 @@ impl FlowReport {
     /// Transactions due and not finished at the end, all flows.
     pub fn unanswered(&self) -> u64 {
         self.flows.iter().map(|flow| flow.unanswered).sum()
+    }
+
+    /// Flows that the other end closed before the end.
+    pub fn lost(&self) -> usize {
+        self.flows.iter().filter(|flow| flow.lost).count()
     }
 }
