@@ -26,6 +26,9 @@ use crate::stated::Guarantee;
 /// Observations for which a cgroup that is empty stays in the scope: processes come and go.
 const EMPTY_FOR: u32 = 8;
 
+/// CPU of a scope below which its parts say nothing, percent of one CPU.
+const LEAST_USED_PCT: f64 = 5.0;
+
 /// A task that may be changed, as it was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Member {
@@ -240,6 +243,25 @@ pub(crate) fn own_groups(observation: &Observation, mine: impl Fn(&TaskView) -> 
         let aside = task.kernel_thread || is_own(task);
         (!aside).then(|| mine(task))
     })
+}
+
+/// The highest cgroups that hold only tasks that are `mine`. The root is none of them.
+pub(crate) fn own_tops(observation: &Observation, mine: impl Fn(&TaskView) -> bool) -> Vec<u32> {
+    let own = own_groups(observation, mine);
+    let parent = |at: u32| observation.groups.get(at as usize).and_then(|group| group.parent);
+    let is_own = |at: u32| own.get(at as usize) == Some(&true) && parent(at).is_some();
+    let is_top = |at: &u32| is_own(*at) && !parent(*at).is_some_and(is_own);
+    (0..observation.groups.len() as u32).filter(is_top).collect()
+}
+
+/// Of the CPU that a scope's own cgroups used, the share that no process used that is still there; `None` where that is not known, or
+/// hardly any was used.
+pub(crate) fn unseen_share(observation: &Observation, mine: impl Fn(&TaskView) -> bool) -> Option<f64> {
+    let tops = own_tops(observation, mine);
+    let cpu_pct = |at: &u32| observation.groups.get(*at as usize)?.cpu_pct;
+    let used = tops.iter().map(cpu_pct).sum::<Option<f64>>().filter(|used| *used >= LEAST_USED_PCT)?;
+    let seen: f64 = tops.iter().flat_map(|top| observation.tasks_in(*top)).map(|task| task.cpu_pct).sum();
+    Some((1.0 - seen / used).max(0.0))
 }
 
 fn tasks_of(changes: &[Change]) -> impl Iterator<Item = TaskId> + '_ {

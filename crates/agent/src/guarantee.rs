@@ -16,6 +16,7 @@ mod resolve;
 mod solver;
 mod state;
 mod tick;
+mod usage;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -104,6 +105,7 @@ impl Component for Promises {
         let originals = Originals::of(controls.touched());
         let dropped = self.keeper.resolve(seen.observation, &originals, controls.bounds(), Instant::now());
         self.keeper.count_waits(seen.observation);
+        self.keeper.follow_usage(seen.observation, seen.hierarchies);
         if dropped {
             return Next::SetAll;
         }

@@ -12,7 +12,7 @@ use crate::scope::Scope;
 
 /// Where a cgroup's processes and CPU time are read.
 #[derive(Debug, Default)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     pub dir: PathBuf,
     /// Where CPU time is counted, v1; a separate hierarchy may not have the cgroup.
     pub usage: Option<PathBuf>,

@@ -21,6 +21,7 @@ use super::latency::RunqLatProbes;
 use super::layout::{Layout, OutsideCost};
 use super::pins::Pins;
 use super::state::GuaranteeState;
+use super::usage::Usage;
 use super::{Guarantees, Source};
 use crate::scope::{Scope, is_own};
 
@@ -81,6 +82,8 @@ pub(crate) struct Keeper {
     pub(super) layout: Layout,
     pub(super) correction: Correction,
     pub(super) probes: RunqLatProbes,
+    /// Of each promise.
+    pub(super) usage: Vec<Usage>,
     pub(super) in_force: BTreeMap<(Target, Knob), InForce>,
     pub(super) messages: Messages,
     details: BTreeSet<TaskId>,

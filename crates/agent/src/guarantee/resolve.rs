@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{CpuSet, Knob, Observation, Setting, Target, TaskId};
+use evenkeel_base::{CpuSet, Knob, Observation, Setting, Target, TaskId, TaskView};
+use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_policy::guarantee::pack::Item;
 use evenkeel_policy::guarantee::tree::{self, Ground, Reach, SchedEntity};
 
@@ -11,8 +12,10 @@ use super::keeper::Keeper;
 use super::layout::{self, Layout, OutsideCost, Role};
 use super::pins::{Pinnable, Signs};
 use super::state::GuaranteeState;
+use super::usage::Usage;
 use super::{Originals, Source};
-use crate::bounds::Bounds;
+use crate::bounds::{Bounds, own_tops};
+use crate::governor::place::Counted;
 
 /// Demand from which a thread counts as busy, percent of one CPU.
 const BUSY_PCT: f64 = 1.0;
@@ -173,6 +176,24 @@ impl Keeper {
         self.correction.dithers.retain(|id, _| targets.contains(&Target::Task(*id)));
         self.name_levers();
         self.drop_unwanted()
+    }
+
+    /// Finds where the kernel counts what promised scopes use, as far as all of a scope's tasks are in cgroups of its own.
+    pub fn follow_usage(&mut self, observation: &Observation, hierarchies: Option<&Hierarchies>) {
+        self.usage.resize_with(self.guarantees.len(), Usage::default);
+        let Some((all, cpu)) = hierarchies.and_then(|all| Some((all, all.cpu.as_ref()?))) else { return };
+        for (index, usage) in self.usage.iter_mut().enumerate() {
+            let mine = |task: &TaskView| self.layout.owner.get(&task.id) == Some(&index);
+            let mut tops = own_tops(observation, mine);
+            let is_apart = |task: &TaskView| {
+                task.group.is_some_and(|group| tops.iter().any(|top| observation.is_within(group, *top)))
+            };
+            if !observation.tasks.iter().filter(|task| mine(task)).all(is_apart) {
+                tops.clear();
+            }
+            let path = |at: u32| Some(observation.groups.get(at as usize)?.path.clone());
+            usage.follow(tops.into_iter().filter_map(path).collect(), |path| Counted::of(path, cpu, all));
+        }
     }
 
     fn pin(

@@ -7,9 +7,10 @@ use evenkeel_base::{Change, Knob, Nice, Observation, SchedAttr, Setting, Target,
 use evenkeel_policy::guarantee::Window;
 use evenkeel_policy::guarantee::tree::{self, SchedEntity, Siblings};
 
-use super::counters::Change as Counted;
+use super::counters::Change as Ticked;
 use super::keeper::{InForce, Keeper};
 use super::layout::EntityFacts;
+use super::usage::Usage;
 use crate::component::TICK;
 
 /// Waited, percent of a tick, from which a carrier is in contention.
@@ -54,9 +55,9 @@ impl Keeper {
     }
 
     /// Debts of the carriers, windows of the promises.
-    fn account(&mut self, dt: f64, counted: &HashMap<TaskId, Counted>) {
+    pub(super) fn account(&mut self, dt: f64, counted: &HashMap<TaskId, Ticked>) {
         let mut contention = false;
-        let mut sums = vec![(Counted::default(), None::<f64>); self.guarantees.len()];
+        let mut sums = vec![(Ticked::default(), None::<f64>); self.guarantees.len()];
         for (id, guarantee) in &self.layout.owner {
             let Some(change) = counted.get(id) else { continue };
             let (sum, wanted) = &mut sums[*guarantee];
@@ -82,16 +83,19 @@ impl Keeper {
         }
         self.correction.calm_ticks =
             if contention { 0 } else { self.correction.calm_ticks.saturating_add(1) };
-        for (guarantee, (sum, wanted)) in self.guarantees.iter_mut().zip(sums) {
+        let mut used: Vec<Option<f64>> = self.usage.iter_mut().map(Usage::read).collect();
+        used.resize(self.guarantees.len(), None);
+        for ((guarantee, (sum, wanted)), used_s) in self.guarantees.iter_mut().zip(sums).zip(used) {
             if guarantee.tasks == 0 {
                 continue;
             }
+            let got_s = used_s.unwrap_or(sum.ran_s);
             guarantee.waits.add_mean(sum.ended_s, sum.timeslices);
             let window = Window {
                 seconds: dt,
-                got_s: sum.ran_s,
+                got_s,
                 waited_s: Some(sum.waited_s),
-                runnable_s: Some((sum.ran_s + sum.waited_s).min(dt)),
+                runnable_s: Some((got_s + sum.waited_s).min(dt)),
                 wanted_pct: wanted,
             };
             self.messages.notes.extend(guarantee.add(window));
@@ -231,10 +235,19 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+
     use evenkeel_actuate::{Applied, ChangeOutcome, SetReport, Verdict};
     use evenkeel_base::GroupRef;
+    use evenkeel_policy::guarantee::Reservation;
 
+    use super::super::layout::Layout;
+    use super::super::state::GuaranteeState;
+    use super::super::{Guarantee, Source};
     use super::*;
+    use crate::Scope;
+    use crate::governor::place::Counted;
 
     fn weight(raw: u64) -> Change {
         let group = GroupRef { path: "/kubepods/burstable".into(), v2: false };
@@ -275,5 +288,43 @@ mod tests {
             notes[0].contains("somebody else set weight of") && notes[0].contains("/kubepods/burstable"),
             "{notes:?}"
         );
+    }
+
+    /// A build: `make` hardly does anything, and its compilers are gone before anybody looks.
+    #[test]
+    fn what_short_lived_processes_got_is_got() {
+        let dir = tempfile::tempdir().unwrap();
+        let used =
+            |ms: u64| fs::write(dir.path().join("cpu.stat"), format!("usage_usec {}\n", 1000 * ms)).unwrap();
+        used(500);
+        let counted = |_: &str| Counted { dir: dir.path().to_owned(), usage: None };
+        let id = TaskId { tgid: 7, tid: 7, start_time: 1 };
+        let promise = Reservation { cpu: Some("40%".parse().unwrap()), ..Reservation::default() };
+        let stated = Guarantee {
+            name: "cgroup:/build".into(),
+            scope: Scope::parse(&["cgroup:/build"]).unwrap(),
+            promise,
+            source: Source::Config,
+        };
+        let mut guarantee = GuaranteeState::new(stated);
+        (guarantee.pct, guarantee.tasks) = (Some(40.0), 1);
+        let layout = Layout { owner: BTreeMap::from([(id, 0)]), ..Layout::default() };
+        let mut usage = Usage::default();
+        usage.follow(vec!["/build".into()], counted);
+        let mut keeper = Keeper::default();
+        (keeper.guarantees, keeper.layout, keeper.usage) = (vec![guarantee], layout, vec![usage]);
+        let make = HashMap::from([(id, Ticked { ran_s: 0.01, waited_s: 0.6, ..Ticked::default() })]);
+        let got_pct = |keeper: &mut Keeper| {
+            keeper.account(1.0, &make);
+            keeper.statuses()[0].got_pct
+        };
+        assert_eq!(got_pct(&mut keeper), Some(1.0), "the first reading has none before it");
+        used(900);
+        assert_eq!(got_pct(&mut keeper), Some(40.0));
+        // Of cgroups that are others now nothing is known yet.
+        keeper.usage[0].follow(vec!["/other".into()], counted);
+        assert_eq!(got_pct(&mut keeper), Some(1.0));
+        fs::remove_file(dir.path().join("cpu.stat")).unwrap();
+        assert_eq!((got_pct(&mut keeper), keeper.usage[0].read()), (Some(1.0), None));
     }
 }
