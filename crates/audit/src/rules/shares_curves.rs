@@ -39,10 +39,13 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             list(old.iter().map(|at| group_name(observation, *at))),
             format!(
                 "cpu.weight {linear}, which is 1024 shares by the old formula, next to {} with {curve}, which is 1024 shares by the \
-                 new one",
+                 new one, or no shares at all",
                 list(new.iter().map(|at| group_name(observation, *at)))
             ),
-            format!("with the same shares they get {linear} : {curve} where they compete: it depends on the runtime that made them"),
+            format!(
+                "1024 shares are the default, yet they get {linear} : {curve} where they compete: it depends on the runtime that made \
+                 them, or on whether shares were named"
+            ),
             format!(
                 "{}\n# lasting: one version of runc (1.3.2 or later) or crun (1.23 or later) for all, then recreate the containers",
                 fix::set_weight(input, *first, 1024.0)
@@ -70,6 +73,7 @@ mod tests {
     fn both_defaults_side_by_side_fail() {
         let finding = world(&[39, 100, 39]).only("shares-curves");
         assert_eq!((finding.status, &*finding.subject), (Status::Fail, "container c0, container c2"));
+        assert!(finding.evidence.contains("by the new one, or no shares at all"), "{}", finding.evidence);
         assert!(finding.consequence.unwrap().contains("39 : 100"));
     }
 
