@@ -2,7 +2,7 @@
 //! How they are counted: see [`crate::runqlat_probe`]. Scopes that promise something of their own requests are judged by
 //! these while they can be counted ([`crate::slo`]).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::PromiseState;
@@ -12,6 +12,7 @@ use evenkeel_policy::protect::{self, LatencyTarget};
 use evenkeel_policy::requests::Requests;
 use evenkeel_policy::trial::Decision;
 
+use crate::bounds::unseen_share;
 use crate::component::{Component, Next, Seen};
 use crate::controls::Controls;
 use crate::runqlat_probe::{RunqLatProbe, of_processes};
@@ -29,6 +30,10 @@ const LATELY: usize = 3;
 const ENOUGH: u64 = 200;
 /// Evidence that more requests are slow than may be at which settings are called into question.
 const EVIDENCE: f64 = 20.0;
+/// Part of a service's CPU that goes to processes too short-lived to be followed from which that is said, once it has lasted for so
+/// many windows.
+const UNSEEN: f64 = 0.25;
+const LASTING: u32 = 3;
 /// Shortest time between two readings of counters.
 const LEAST: Duration = Duration::from_millis(95);
 
@@ -45,12 +50,36 @@ struct LatencySlo {
     requests: Option<SloReader>,
     /// It was said that its waits are those of whole processes.
     told: bool,
+    /// For how many windows much of its CPU went to processes that were too short-lived to be followed.
+    unseen: u32,
 }
 
 impl LatencySlo {
     fn new(protected: Protected) -> Self {
         let requests = protected.slo.clone().map(SloReader::start);
-        Self { protected, tasks: 0, default_ns: None, recent: VecDeque::new(), requests, told: false }
+        Self {
+            protected,
+            tasks: 0,
+            default_ns: None,
+            recent: VecDeque::new(),
+            requests,
+            told: false,
+            unseen: 0,
+        }
+    }
+
+    /// What is to be said, once, where much of its CPU goes to processes whose waits no one sees.
+    fn unseen(&mut self, observation: &Observation) -> Option<String> {
+        let own = &self.protected;
+        let share = unseen_share(observation, |task| own.scope.has(task, observation));
+        let much = share.filter(|share| *share >= UNSEEN);
+        self.unseen =
+            if much.is_some() || self.unseen >= LASTING { self.unseen.saturating_add(1) } else { 0 };
+        let pct = 100.0 * much.filter(|_| self.unseen == LASTING)?;
+        let name = &own.protection.name;
+        Some(format!(
+            "waits of {name} are without those of processes that live less than a second, which use {pct:.0} % of its CPU"
+        ))
     }
 
     /// From where settings in force are called into question, ns.
@@ -83,13 +112,12 @@ impl LatencySlo {
         // By what is promised, which the baseline may break, too: the limit says from where the settings are to blame.
         let by_requests = requests.as_ref().and_then(|slo| slo.kept);
         let bound_ns = self.protected.protection.wait_p99_ns.or(limit_ns);
-        let state = match (p99_ns, bound_ns) {
+        let keeps = by_requests.or_else(|| protect::keeps(&pool, bound_ns?));
+        let state = match keeps {
             _ if self.tasks == 0 => PromiseState::Waiting,
-            _ if by_requests == Some(true) => PromiseState::Kept,
-            _ if by_requests == Some(false) => PromiseState::Broken,
-            (Some(p99), Some(bound)) if p99 > bound => PromiseState::Broken,
-            (Some(_), Some(_)) => PromiseState::Kept,
-            _ => PromiseState::Unknown,
+            Some(true) => PromiseState::Kept,
+            Some(false) => PromiseState::Broken,
+            None => PromiseState::Unknown,
         };
         ProtectedStatus {
             name: self.protected.protection.name.clone(),
@@ -154,6 +182,7 @@ impl LatencySlos {
     fn follow(&mut self, observation: &Observation) {
         let estimated = self.is_estimated();
         for (scope, guarded) in self.all.iter_mut().enumerate() {
+            self.notes.extend(guarded.unseen(observation));
             let own = &guarded.protected;
             let mine = || observation.tasks.iter().filter(|task| own.scope.has(task, observation));
             guarded.tasks = mine().count() as u32;
@@ -276,10 +305,10 @@ impl LatencySlos {
         }
     }
 
-    /// Names of those that no task belongs to now.
-    pub fn without_tasks(&self) -> Vec<String> {
-        let empty = self.all.iter().filter(|guarded| guarded.tasks == 0);
-        empty.map(|guarded| guarded.protected.protection.name.clone()).collect()
+    /// Names of those that no task belongs to now, by their place.
+    pub fn without_tasks(&self) -> BTreeMap<usize, String> {
+        let empty = self.all.iter().enumerate().filter(|(_, guarded)| guarded.tasks == 0);
+        empty.map(|(at, guarded)| (at, guarded.protected.protection.name.clone())).collect()
     }
 
     /// Waits of each in the last windows together, with their seconds; `None` before there are some windows.
@@ -370,128 +399,4 @@ impl Component for LatencySlos {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::scope::Scope;
-    use crate::testing;
-
-    fn guarded(bound_ns: Option<u64>) -> LatencySlo {
-        let protection =
-            LatencyTarget { name: "comm:x".into(), wait_p99_ns: bound_ns, ..LatencyTarget::default() };
-        let scope = Scope::parse(&["comm:x"]).unwrap();
-        LatencySlo { tasks: 3, ..LatencySlo::new(Protected { scope, protection, slo: None }) }
-    }
-
-    fn latency_slos(guarded: LatencySlo) -> LatencySlos {
-        let meter = Some(RunqLatProbe::means("a test".into()));
-        LatencySlos { all: vec![guarded], meter, wait_factor: 2.0, ..LatencySlos::default() }
-    }
-
-    fn waits(ns: u64, count: u64) -> Vec<Option<Histogram>> {
-        let mut histogram = Histogram::default();
-        histogram.add_many(ns, count);
-        vec![Some(histogram)]
-    }
-
-    #[test]
-    fn a_scope_that_is_not_followed_has_no_waits_to_show() {
-        let mut latency_slos = latency_slos(guarded(None));
-        assert_eq!(latency_slos.take(), [None]);
-        latency_slos.follow(&testing::observation(&[("/", None)]));
-        assert_eq!(latency_slos.take(), [Some(Histogram::default())]);
-    }
-
-    #[test]
-    fn means_are_not_held_against_waits_that_were_counted() {
-        let mut latency_slos = latency_slos(guarded(None));
-        latency_slos.follow(&testing::observation(&[("/", None)]));
-        latency_slos.compare(true);
-        assert_eq!(latency_slos.take(), [Some(Histogram::default())], "all are means");
-        // As if the first windows had been counted exactly.
-        latency_slos.compared = Some(false);
-        latency_slos.compare(true);
-        assert_eq!(latency_slos.take(), [None]);
-        latency_slos.compare(false);
-        assert_eq!(latency_slos.take(), [Some(Histogram::default())]);
-    }
-
-    #[test]
-    fn settings_are_questioned_once_they_break_what_is_protected() {
-        let mut latency_slos = latency_slos(guarded(Some(2_000_000)));
-        let rest = Duration::from_secs(3600);
-        assert_eq!(latency_slos.statuses()[0].state, PromiseState::Unknown);
-        for _ in 0..RECENT {
-            latency_slos.watched(&waits(1_000_000, 100), 1.0);
-        }
-        assert_eq!(latency_slos.statuses()[0].state, PromiseState::Kept);
-        assert_eq!(latency_slos.objects(rest), None);
-        for _ in 0..RECENT {
-            latency_slos.watched(&waits(3_000_000, 100), 1.0);
-        }
-        let status = &latency_slos.statuses()[0];
-        assert_eq!((status.state, status.waits, status.estimated), (PromiseState::Broken, 1000, true));
-        assert!(latency_slos.objects(rest).unwrap().contains("comm:x"), "{status:?}");
-        assert_eq!(latency_slos.objects(rest), None, "once is enough");
-    }
-
-    #[test]
-    fn few_waits_question_nothing_and_nobody_is_told() {
-        let mut latency_slos = latency_slos(guarded(Some(2_000_000)));
-        for _ in 0..RECENT {
-            latency_slos.watched(&waits(9_000_000, 3), 1.0);
-        }
-        assert_eq!(latency_slos.objects(Duration::ZERO), None);
-        latency_slos.all[0].tasks = 0;
-        assert_eq!(latency_slos.statuses()[0].state, PromiseState::Waiting);
-    }
-
-    #[test]
-    fn requests_judge_where_they_tell_and_waits_where_they_do_not() {
-        let long_waits = |requests: Option<SloReader>| {
-            let mut latency_slos = latency_slos(LatencySlo { requests, ..guarded(Some(2_000_000)) });
-            (0..RECENT).for_each(|_| latency_slos.watched(&waits(9_000_000, 100), 1.0));
-            if let Some(reader) = &mut latency_slos.all[0].requests {
-                reader.update("comm:x");
-            }
-            let state = latency_slos.statuses()[0].state;
-            (state, latency_slos.keep_requests()[0], latency_slos.objects(Duration::ZERO))
-        };
-        let reader = |counts| Some(crate::slo::reader_of(counts, 0.05));
-        let (state, keeps, why) = long_waits(reader(&[(100.0, 1.0); 20]));
-        assert_eq!(
-            (state, keeps, why),
-            (PromiseState::Kept, Some(true), None),
-            "waits are long, requests are not"
-        );
-        let (state, keeps, why) = long_waits(reader(&[(100.0, 20.0); 20]));
-        assert_eq!((state, keeps), (PromiseState::Broken, Some(false)));
-        let why = why.unwrap();
-        assert!(
-            why.contains("of the requests to comm:x") && why.contains("20.00 % take more than 50 ms"),
-            "{why}"
-        );
-        let (state, keeps, why) = long_waits(reader(&[(100.0, 6.0); 3]));
-        assert_eq!((state, keeps, why), (PromiseState::Broken, Some(false), None), "by chance, perhaps");
-        let (state, keeps, why) = long_waits(reader(&[(3.0, 0.0); 20]));
-        assert_eq!((state, keeps), (PromiseState::Broken, None), "few requests");
-        assert!(why.unwrap().contains("comm:x, which is protected, waits"));
-        assert_eq!(long_waits(None).1, None);
-    }
-
-    #[test]
-    fn the_limit_in_force_is_the_bound_or_grows_from_what_was_found() {
-        let mut plain = guarded(None);
-        assert_eq!(plain.alarm_ns(2.0), None);
-        plain.default_ns = Some(3_000_000);
-        assert_eq!(plain.alarm_ns(2.0), Some(6_000_000));
-        let mut bound = guarded(Some(2_000_000));
-        assert_eq!(bound.alarm_ns(2.0), Some(2_000_000));
-        bound.default_ns = Some(3_000_000);
-        assert_eq!(bound.alarm_ns(2.0), Some(6_000_000), "found beyond the bound");
-        // No worse than found, and no better than promised.
-        let mut slos = latency_slos(bound);
-        (0..RECENT).for_each(|_| slos.watched(&waits(4_000_000, 100), 1.0));
-        let state = slos.statuses()[0].state;
-        assert_eq!((state, slos.objects(Duration::ZERO)), (PromiseState::Broken, None));
-    }
-}
+mod tests;

@@ -1,9 +1,13 @@
 //! Services next to background work in the loop: who is both, when there is reason to act, and what joins later.
 
-use evenkeel_base::{Histogram, Observation, Plan, Target};
-use evenkeel_policy::protect::FLOOR_NS;
+use std::collections::BTreeSet;
+
+use evenkeel_base::{Change, Histogram, Observation, Plan, Target};
+use evenkeel_policy::levers;
+use evenkeel_policy::protect::{FLOOR_NS, keeps};
 
 use crate::agent::Agent;
+use crate::bounds::own_groups;
 use crate::error::AgentError;
 use crate::trial::NoTrial;
 
@@ -38,7 +42,7 @@ impl Agent {
     pub(crate) fn served(&self, waits: &[(Histogram, f64)]) -> Option<NoTrial> {
         let missing = self.components.latency_slos.without_tasks();
         if missing.len() == self.config.protect.len() {
-            return Some(NoTrial::Awaited(missing.join(", ")));
+            return Some(NoTrial::Awaited(missing.into_values().collect::<Vec<_>>().join(", ")));
         }
         let mut longest: Option<(u64, &str)> = None;
         let mut kept = None;
@@ -56,6 +60,40 @@ impl Agent {
             longest = longest.max(Some((p99, protection.name.as_str())));
         }
         longest.map(|(ns, name)| NoTrial::Served(name.to_owned(), ns as f64 / 1e6)).or(kept)
+    }
+
+    /// Whether a service's own quota holds it back: then background work need not run for something to be done.
+    pub(crate) fn holds_back_services(&self, observation: &Observation) -> bool {
+        let own = own_groups(observation, |task| self.config.service_of(task, observation).is_some());
+        let throttled = observation.groups.iter().map(|group| group.throttled_periods);
+        own.into_iter().zip(throttled).any(|(own, periods)| own && periods.is_some_and(|(held, _)| held > 0))
+    }
+
+    /// The settings in force without those of cgroups that a service has come into, where one has: in an idle cgroup it would wait for
+    /// everybody.
+    pub(crate) fn without_services(&self, observation: &Observation) -> Option<Plan> {
+        // Burst is for services.
+        if !self.has_background() || self.plan.name == levers::BURST.name {
+            return None;
+        }
+        let services =
+            observation.tasks.iter().filter(|task| self.config.service_of(task, observation).is_some());
+        let holding: BTreeSet<&str> = services
+            .filter_map(|task| task.group)
+            .flat_map(|group| observation.path_to_root(group))
+            .filter_map(|at| Some(observation.groups.get(at as usize)?.path.as_str()))
+            .collect();
+        let stays = |change: &Change| match &change.target {
+            Target::Group(group) => !holding.contains(group.path.as_str()),
+            _ => true,
+        };
+        if self.plan.changes.iter().all(stays) {
+            return None;
+        }
+        let mut plan = self.plan.clone();
+        plan.changes.retain(stays);
+        plan.follow.retain(|limit| !holding.contains(limit.group.path.as_str()));
+        Some(plan)
     }
 
     /// The settings in force for cgroups of background work, with those that came since; `None` where none did.
@@ -96,14 +134,74 @@ fn is_short(keeps: Option<bool>, waits: &Histogram, seconds: f64, bound_ns: Opti
 fn is_delayed(waits: &Histogram, seconds: f64, bound_ns: Option<u64>) -> bool {
     let beyond = |share: f64, ns: u64| waits.delay(share, seconds) > ns;
     match bound_ns {
-        Some(bound) => beyond(0.99, bound) || waits.quantile(0.99).is_some_and(|p99| p99 > bound),
+        Some(bound) => beyond(0.99, bound) || keeps(waits, bound) == Some(false),
         None => beyond(0.99, FLOOR_NS) || beyond(0.999, RARE_TIMES * FLOOR_NS),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::{GroupRef, Setting};
+    use evenkeel_observe::Sampling;
+    use evenkeel_policy::protect::LatencyTarget;
+
     use super::*;
+    use crate::events::Quiet;
+    use crate::{Config, Protected, Scope, testing};
+
+    /// `comm:^api$` is the service, `/work` background work.
+    pub(crate) fn agent() -> Agent {
+        let scope = |text: &str| Scope::parse(&[text]).unwrap();
+        let protection = LatencyTarget { name: "comm:^api$".into(), ..LatencyTarget::default() };
+        let config = Config {
+            apply: false,
+            history: false,
+            sampling: Sampling::Proc,
+            protect: vec![Protected { scope: scope("comm:^api$"), protection, slo: None }],
+            background: Some(scope("cgroup:/work")),
+            ..Config::new(scope("cgroup:/work"), "/nonexistent")
+        };
+        Agent::new(config, &mut Quiet).unwrap()
+    }
+
+    fn host() -> Observation {
+        let groups =
+            [("/", None), ("/work", Some(0)), ("/work/a", Some(1)), ("/work/b", Some(1)), ("/api", Some(0))];
+        let tasks = [("job", 2), ("job", 3), ("api", 4)];
+        let tasks = (7..).zip(tasks).map(|(pid, (comm, group))| testing::task(pid, comm, group));
+        Observation { tasks: tasks.collect(), ..testing::observation(&groups) }
+    }
+
+    #[test]
+    fn a_service_that_comes_into_an_idle_cgroup_is_freed() {
+        let mut agent = agent();
+        let idle = |path: &str| Change {
+            target: Target::Group(GroupRef { path: path.into(), v2: true }),
+            to: Setting::GroupIdle(true),
+            why: String::new(),
+        };
+        agent.plan = Plan { changes: vec![idle("/work/a"), idle("/work/b")], ..Plan::default() };
+        let mut host = host();
+        assert_eq!(agent.without_services(&host), None);
+        host.tasks[2].group = Some(2);
+        assert_eq!(agent.without_services(&host).unwrap().changes, [idle("/work/b")]);
+        agent.plan.changes = vec![idle("/work")];
+        assert!(agent.without_services(&host).unwrap().changes.is_empty());
+        agent.plan.name = levers::BURST.name.to_owned();
+        assert_eq!(agent.without_services(&host), None);
+    }
+
+    #[test]
+    fn a_quota_of_its_own_holds_a_service_back_whatever_background_work_does() {
+        let (agent, mut host) = (agent(), host());
+        assert!(!agent.holds_back_services(&host));
+        host.groups[1].throttled_periods = Some((5, 10));
+        assert!(!agent.holds_back_services(&host), "that is not the service's");
+        host.groups[4].throttled_periods = Some((0, 10));
+        assert!(!agent.holds_back_services(&host));
+        host.groups[4].throttled_periods = Some((1, 10));
+        assert!(agent.holds_back_services(&host));
+    }
 
     #[test]
     fn one_long_wait_in_a_second_is_a_reason_to_act_unless_a_bound_says_otherwise() {
@@ -121,6 +219,10 @@ mod tests {
         seldom.add_many(100_000, 96);
         assert!(seldom.delay(0.99, 1.0) < 1_000_000);
         assert!(is_delayed(&seldom, 1.0, Some(1_000_000)) && !is_delayed(&seldom, 1.0, Some(3_000_000)));
+        let mut few = Histogram::default();
+        few.add_many(2_000_000, 1);
+        few.add_many(100_000, 9);
+        assert!(!is_delayed(&few, 1.0, Some(1_000_000)), "one of ten says nothing of one in a hundred");
     }
 
     #[test]

@@ -226,6 +226,7 @@ impl Agent {
         let default = candidates.iter().position(|plan| plan.is_default()).unwrap_or(0);
         let mut trial = Trial::new(candidates.len() - 1, rules, pace)
             .protecting(self.components.latency_slos.protections(), default);
+        trial.without_services(self.components.latency_slos.without_tasks().into_keys().collect());
         trial.favour(favoured);
         for (candidate, prediction) in predicted.iter().enumerate().skip(1) {
             if prediction.as_ref().is_some_and(|prediction| hurts(prediction, &self.config.rules.guard)) {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{Change, CpuSet, Observation, Target};
+use evenkeel_base::{Change, CpuSet, Observation, Plan, Target};
 use evenkeel_observe::Detail;
 use evenkeel_policy::monitor::Arm;
 
@@ -25,6 +25,9 @@ const UNEVEN_POINTS: f64 = 15.0;
 const REST: Duration = Duration::from_secs(60);
 /// The same where the same settings came out time and again.
 const LONGEST_REST: Duration = Duration::from_secs(3600);
+
+/// Why settings of a cgroup go.
+const A_SERVICE_CAME: &str = "a service has come into a cgroup of background work";
 
 /// What the settings in force were chosen for.
 #[derive(Debug)]
@@ -144,6 +147,22 @@ impl Agent {
             if held_out {
                 before = self.begin_step()?;
                 continue;
+            }
+            if let Some(plan) = self.without_services(&measured.observation) {
+                if plan.changes.is_empty() {
+                    let name = self.plan.name.clone();
+                    self.take_back(A_SERVICE_CAME.to_owned(), &measured, watcher);
+                    // Nothing speaks against it elsewhere.
+                    self.decisions.barred.remove(&name);
+                    basis = self.decide_and_tell(watcher)?;
+                    before = self.begin_window()?;
+                    continue;
+                }
+                self.put_in_place(plan);
+                watcher.event(&Event::Note(&format!(
+                    "{}: not there any more, {A_SERVICE_CAME}",
+                    self.plan.name
+                )));
             }
             self.take_in_newcomers(&measured.observation, watcher);
             if basis.host.is_none() {
@@ -269,7 +288,8 @@ impl Agent {
             let load = self.scope_load(observation);
             let changed = basis.idle || basis.host.as_ref().is_some_and(|host| host.drifted_to(load));
             let waits = self.components.latency_slos.lately();
-            return changed && load > 5.0 && waits.is_some_and(|waits| self.served(&waits).is_none());
+            let could_help = load > 5.0 || self.holds_back_services(observation);
+            return changed && could_help && waits.is_some_and(|waits| self.served(&waits).is_none());
         }
         let covers_all = |change: &Change| matches!(change.target, Target::Group(_) | Target::Host);
         !self.plan.changes.iter().any(covers_all)
@@ -290,6 +310,12 @@ impl Agent {
     fn take_in_newcomers(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
         let Some(plan) = self.with_newcomers(observation) else { return };
         let more = plan.changes.len() - self.plan.changes.len();
+        self.put_in_place(plan);
+        watcher.event(&Event::Note(&format!("{more} more of background work: {}", self.plan.name)));
+    }
+
+    /// The settings in force are for these cgroups from now on.
+    fn put_in_place(&mut self, plan: Plan) {
         self.set(&plan);
         if let Some(proved) = &mut self.remembered.kept {
             proved.plan.clone_from(&plan);
@@ -298,7 +324,6 @@ impl Agent {
             kept.extend(plan);
         }
         self.remember();
-        watcher.event(&Event::Note(&format!("{more} more of background work: {}", self.plan.name)));
     }
 
     fn scope_load(&self, observation: &Observation) -> f64 {

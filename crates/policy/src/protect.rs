@@ -9,6 +9,7 @@
 //! [`crate::requests`].
 
 use evenkeel_base::Histogram;
+use evenkeel_base::stats::binomial;
 use serde::{Deserialize, Serialize};
 
 use crate::guard::{Doubt, GuardLimits, Harm, Open, Subject, Tail};
@@ -16,6 +17,10 @@ use crate::requests::{RequestTail, RequestTarget};
 
 /// Waits below this are not told apart from none where there is no bound, ns: twice nothing is nothing.
 pub const FLOOR_NS: u64 = crate::guard::FLOOR_NS;
+/// Waits from which on a 99th percentile is stated.
+pub const ENOUGH: u64 = 100;
+/// Of fewer waits, some are beyond a bound by chance with this probability at most where that counts as shown.
+const CHANCE: f64 = 0.001;
 /// Waits, under both settings together, below which nothing can be shown.
 const FEW: f64 = 1.0;
 
@@ -36,6 +41,17 @@ pub fn p99_ns(windows: &[Histogram]) -> Option<u64> {
     let mut pool = Histogram::default();
     windows.iter().for_each(|window| pool.merge(window));
     pool.quantile(0.99)
+}
+
+/// Whether the 99th percentile of waits keeps a bound; `None` where too few waits are there to tell. Few waits may show that
+/// it does not: three of three are beyond the bound by no chance.
+pub fn keeps(waits: &Histogram, bound_ns: u64) -> Option<bool> {
+    let total = waits.total();
+    if total >= ENOUGH {
+        return waits.quantile(0.99).map(|p99| p99 <= bound_ns);
+    }
+    let beyond = waits.beyond(bound_ns).floor() as u64;
+    (binomial::at_least(beyond, total, crate::guard::TAIL) <= CHANCE).then_some(false)
 }
 
 impl LatencyTarget {
@@ -157,6 +173,20 @@ mod tests {
             few.proved
                 && few.detail.is_some_and(|detail| detail.contains(" answers 60.00 instead of 0.00 %"))
         );
+    }
+
+    #[test]
+    fn few_waits_do_not_tell_unless_they_are_beyond_the_bound_by_no_chance() {
+        let keeps = |short: u64, long: u64| {
+            let mut waits = Histogram::default();
+            waits.add_many(1_000_000, short);
+            waits.add_many(50_000_000, long);
+            keeps(&waits, 5_000_000)
+        };
+        assert_eq!((keeps(0, 0), keeps(3, 0), keeps(99, 0)), (None, None, None));
+        assert_eq!((keeps(0, 1), keeps(2, 1), keeps(98, 1), keeps(90, 3)), (None, None, None, None));
+        assert_eq!((keeps(0, 2), keeps(2, 3), keeps(80, 8)), (Some(false), Some(false), Some(false)));
+        assert_eq!((keeps(100, 0), keeps(995, 5), keeps(95, 5)), (Some(true), Some(true), Some(false)));
     }
 
     #[test]

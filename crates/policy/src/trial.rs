@@ -20,6 +20,8 @@ mod screen;
 mod verdict;
 mod words;
 
+use std::collections::BTreeSet;
+
 use rand::SeedableRng;
 use rand_pcg::Pcg32;
 use serde::{Deserialize, Serialize};
@@ -179,6 +181,11 @@ impl Trial {
         for (at, entry) in self.entries.iter_mut().enumerate() {
             entry.favoured = Some(at) == candidate;
         }
+    }
+
+    /// Services, by their place, that no task belongs to: gains are those of the others.
+    pub fn without_services(&mut self, absent: BTreeSet<usize>) {
+        self.objective.without_services(absent);
     }
 
     /// A candidate under which somebody is expected to wait longer than he may: it comes after those of which that is not expected.

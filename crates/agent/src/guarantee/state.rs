@@ -6,6 +6,7 @@ use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_base::{Histogram, PromiseState};
 use evenkeel_policy::guarantee::rate::{Allowed, offers};
 use evenkeel_policy::guarantee::verdict::{self, Judgement, Verdict, Window};
+use evenkeel_policy::protect::ENOUGH;
 use evenkeel_store::PromiseTime;
 
 use super::Guarantee;
@@ -16,8 +17,6 @@ const WINDOW_S: f64 = 1.0;
 const RECENT: usize = 10;
 /// Ticks of waits remembered (about 20 s).
 const WAITS: usize = 200;
-/// Switches needed before a percentile is stated.
-const ENOUGH: u64 = 100;
 
 /// Time for which single waits are remembered, seconds.
 const EXACT_S: f64 = 20.0;

@@ -26,6 +26,7 @@ mod weights;
 
 pub use as_found::as_found;
 pub use aside::{ASIDE, MakeWay};
+pub use burst::BURST;
 pub use headroom::{NEED, change_at};
 pub use lever::{
     DEADLINE, Features, Lever, MAX_SLICE_NS, MIN_LOAD_PCT, MIN_SLICE_NS, PUBLISHED_RECIPE, REALTIME,
@@ -45,7 +46,7 @@ pub const LEVERS: &[Lever] = &[
     slice_nice::LONG_SLICE_NICE,
     weights::SLICE_WEIGHTS,
     weights::WEIGHTS,
-    burst::BURST,
+    BURST,
     batch::BATCH,
     placement_nice::NICE,
     placement_nice::PLACEMENT_NICE,
@@ -63,7 +64,7 @@ pub const BACKGROUND_LEVERS: &[Lever] = &[
     headroom::TIGHT_HEADROOM,
     headroom::TIGHTEST_HEADROOM,
     // The quota of a service's own.
-    burst::BURST,
+    BURST,
     tiers::IDLE_GROUPS,
     tiers::LEAST_WEIGHT,
     tiers::IDLE_TASKS,
@@ -78,7 +79,7 @@ pub const BACKGROUND_LEVERS: &[Lever] = &[
 
 /// The longest period of the quotas that hold services back, microseconds: one that they share with background work, or their own.
 pub fn quota_period_usec(scene: &Scene<'_>) -> Option<u64> {
-    let own = (burst::BURST.propose)(scene).unwrap_or_default();
+    let own = (BURST.propose)(scene).unwrap_or_default();
     let own = own.iter().filter_map(|change| match &change.to {
         Setting::Quota(quota) => Some(quota.period_usec),
         _ => None,

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_base::{Histogram, TaskId};
+use evenkeel_base::{Histogram, TaskId, stats};
 use serde::{Deserialize, Serialize};
 
 use crate::guard::{Guard, GuardLimits};
@@ -50,12 +50,20 @@ pub struct Objective {
     insatiable: BTreeSet<TaskId>,
     full: bool,
     services: bool,
+    /// Services, by their place, that no task belongs to.
+    #[serde(default)]
+    absent: BTreeSet<usize>,
 }
 
 impl Objective {
     /// Nothing learnt yet; a point of waiting is worth so many points of CPU, or waits of services come first.
     pub fn new(wait_price: f64, services: bool) -> Self {
-        Self { wait_price, insatiable: BTreeSet::new(), full: false, services }
+        Self { wait_price, insatiable: BTreeSet::new(), full: false, services, absent: BTreeSet::new() }
+    }
+
+    /// These services, by their place, have no task: that nothing comes to them is none of the others' merit.
+    pub(super) fn without_services(&mut self, absent: BTreeSet<usize>) {
+        self.absent = absent;
     }
 
     /// Whether waits of services come first.
@@ -95,16 +103,16 @@ impl Objective {
     /// How long what comes to services was delayed in a window of so many seconds: the mean logarithm of the 99th and 99.9th
     /// percentiles, in microseconds. `None` where services do not count or their waits could not be read.
     fn delays(&self, protected: &[Option<Histogram>], seconds: f64) -> Option<f64> {
-        if !self.services || protected.is_empty() {
+        if !self.services {
             return None;
         }
         let of = |waits: &Histogram, share: f64| {
             (waits.delay(share, seconds).max(SHORTEST_NS) as f64 / 1000.0).ln()
         };
-        let each = protected
-            .iter()
-            .map(|waits| waits.as_ref().map(|waits| f64::midpoint(of(waits, 0.99), of(waits, 0.999))));
-        Some(each.collect::<Option<Vec<f64>>>()?.iter().sum::<f64>() / protected.len() as f64)
+        let present = protected.iter().enumerate().filter(|(at, _)| !self.absent.contains(at));
+        let each = present
+            .map(|(_, waits)| waits.as_ref().map(|waits| f64::midpoint(of(waits, 0.99), of(waits, 0.999))));
+        stats::mean(&each.collect::<Option<Vec<f64>>>()?)
     }
 
     /// Learns from windows under the present state who would take any amount, and whether the host is full.
@@ -258,6 +266,12 @@ mod tests {
         assert!((both - f64::midpoint(short, long)).abs() < 1e-12, "{both}");
         assert_eq!(judged(&[waits(0), None]), None);
         assert_eq!(judged(&[]), None, "nobody is named");
+        // One that no task belongs to has no part in it.
+        let mut of_one = services.clone();
+        of_one.without_services([1].into());
+        let long_alone = of_one.seen(&window(1.0, None, None), &[waits(900_000), waits(0)]).unwrap().score;
+        assert_eq!(-long_alone, long);
+        assert!(of_one.seen(&window(1.0, None, None), &[waits(900_000), None]).is_some());
         // The score is less the delays; what they take of others is no loss to the host.
         let mut seen = window(100.0, Some(0.0), Some(100.0));
         assert!(services.judge(&mut seen, &[waits(0)]) && services.has_purpose(&seen));

@@ -1,0 +1,160 @@
+use super::*;
+use crate::scope::Scope;
+use crate::testing;
+
+fn guarded(bound_ns: Option<u64>) -> LatencySlo {
+    let protection =
+        LatencyTarget { name: "comm:x".into(), wait_p99_ns: bound_ns, ..LatencyTarget::default() };
+    let scope = Scope::parse(&["comm:x"]).unwrap();
+    LatencySlo { tasks: 3, ..LatencySlo::new(Protected { scope, protection, slo: None }) }
+}
+
+fn latency_slos(guarded: LatencySlo) -> LatencySlos {
+    let meter = Some(RunqLatProbe::means("a test".into()));
+    LatencySlos { all: vec![guarded], meter, wait_factor: 2.0, ..LatencySlos::default() }
+}
+
+fn waits(ns: u64, count: u64) -> Vec<Option<Histogram>> {
+    let mut histogram = Histogram::default();
+    histogram.add_many(ns, count);
+    vec![Some(histogram)]
+}
+
+#[test]
+fn a_scope_that_is_not_followed_has_no_waits_to_show() {
+    let mut latency_slos = latency_slos(guarded(None));
+    assert_eq!(latency_slos.take(), [None]);
+    latency_slos.follow(&testing::observation(&[("/", None)]));
+    assert_eq!(latency_slos.take(), [Some(Histogram::default())]);
+}
+
+#[test]
+fn means_are_not_held_against_waits_that_were_counted() {
+    let mut latency_slos = latency_slos(guarded(None));
+    latency_slos.follow(&testing::observation(&[("/", None)]));
+    latency_slos.compare(true);
+    assert_eq!(latency_slos.take(), [Some(Histogram::default())], "all are means");
+    // As if the first windows had been counted exactly.
+    latency_slos.compared = Some(false);
+    latency_slos.compare(true);
+    assert_eq!(latency_slos.take(), [None]);
+    latency_slos.compare(false);
+    assert_eq!(latency_slos.take(), [Some(Histogram::default())]);
+}
+
+#[test]
+fn settings_are_questioned_once_they_break_what_is_protected() {
+    let mut latency_slos = latency_slos(guarded(Some(2_000_000)));
+    let rest = Duration::from_secs(3600);
+    assert_eq!(latency_slos.statuses()[0].state, PromiseState::Unknown);
+    for _ in 0..RECENT {
+        latency_slos.watched(&waits(1_000_000, 100), 1.0);
+    }
+    assert_eq!(latency_slos.statuses()[0].state, PromiseState::Kept);
+    assert_eq!(latency_slos.objects(rest), None);
+    for _ in 0..RECENT {
+        latency_slos.watched(&waits(3_000_000, 100), 1.0);
+    }
+    let status = &latency_slos.statuses()[0];
+    assert_eq!((status.state, status.waits, status.estimated), (PromiseState::Broken, 1000, true));
+    assert!(latency_slos.objects(rest).unwrap().contains("comm:x"), "{status:?}");
+    assert_eq!(latency_slos.objects(rest), None, "once is enough");
+}
+
+#[test]
+fn few_waits_question_nothing_and_nobody_is_told() {
+    let mut latency_slos = latency_slos(guarded(Some(2_000_000)));
+    latency_slos.watched(&waits(1_000_000, 30), 1.0);
+    assert_eq!(latency_slos.statuses()[0].state, PromiseState::Unknown, "of 30 waits");
+    latency_slos.watched(&waits(9_000_000, 1), 1.0);
+    assert_eq!(latency_slos.statuses()[0].state, PromiseState::Unknown, "one of 31 may be chance");
+    for _ in 0..RECENT {
+        latency_slos.watched(&waits(9_000_000, 3), 1.0);
+    }
+    assert_eq!(latency_slos.objects(Duration::ZERO), None);
+    latency_slos.all[0].tasks = 0;
+    assert_eq!(latency_slos.statuses()[0].state, PromiseState::Waiting);
+}
+
+#[test]
+fn requests_judge_where_they_tell_and_waits_where_they_do_not() {
+    let long_waits = |requests: Option<SloReader>| {
+        let mut latency_slos = latency_slos(LatencySlo { requests, ..guarded(Some(2_000_000)) });
+        (0..RECENT).for_each(|_| latency_slos.watched(&waits(9_000_000, 100), 1.0));
+        if let Some(reader) = &mut latency_slos.all[0].requests {
+            reader.update("comm:x");
+        }
+        let state = latency_slos.statuses()[0].state;
+        (state, latency_slos.keep_requests()[0], latency_slos.objects(Duration::ZERO))
+    };
+    let reader = |counts| Some(crate::slo::reader_of(counts, 0.05));
+    let (state, keeps, why) = long_waits(reader(&[(100.0, 1.0); 20]));
+    assert_eq!(
+        (state, keeps, why),
+        (PromiseState::Kept, Some(true), None),
+        "waits are long, requests are not"
+    );
+    let (state, keeps, why) = long_waits(reader(&[(100.0, 20.0); 20]));
+    assert_eq!((state, keeps), (PromiseState::Broken, Some(false)));
+    let why = why.unwrap();
+    assert!(
+        why.contains("of the requests to comm:x") && why.contains("20.00 % take more than 50 ms"),
+        "{why}"
+    );
+    let (state, keeps, why) = long_waits(reader(&[(100.0, 6.0); 3]));
+    assert_eq!((state, keeps, why), (PromiseState::Broken, Some(false), None), "by chance, perhaps");
+    let (state, keeps, why) = long_waits(reader(&[(3.0, 0.0); 20]));
+    assert_eq!((state, keeps), (PromiseState::Broken, None), "few requests");
+    assert!(why.unwrap().contains("comm:x, which is protected, waits"));
+    assert_eq!(long_waits(None).1, None);
+}
+
+#[test]
+fn the_limit_in_force_is_the_bound_or_grows_from_what_was_found() {
+    let mut plain = guarded(None);
+    assert_eq!(plain.alarm_ns(2.0), None);
+    plain.default_ns = Some(3_000_000);
+    assert_eq!(plain.alarm_ns(2.0), Some(6_000_000));
+    let mut bound = guarded(Some(2_000_000));
+    assert_eq!(bound.alarm_ns(2.0), Some(2_000_000));
+    bound.default_ns = Some(3_000_000);
+    assert_eq!(bound.alarm_ns(2.0), Some(6_000_000), "found beyond the bound");
+    // No worse than found, and no better than promised.
+    let mut slos = latency_slos(bound);
+    (0..RECENT).for_each(|_| slos.watched(&waits(4_000_000, 100), 1.0));
+    let state = slos.statuses()[0].state;
+    assert_eq!((state, slos.objects(Duration::ZERO)), (PromiseState::Broken, None));
+}
+
+#[test]
+fn that_waits_of_short_lived_processes_are_missing_is_said_once() {
+    let mut host = testing::observation(&[("/", None), ("/web", Some(0))]);
+    host.tasks = vec![testing::task(7, "x", 1)];
+    host.groups[1].cpu_pct = Some(80.0);
+    let mut service = guarded(None);
+    let mut said = |seen_pct: f64| {
+        host.tasks[0].cpu_pct = seen_pct;
+        service.unseen(&host)
+    };
+    assert_eq!([said(20.0), said(20.0), said(79.0), said(20.0), said(20.0)], [const { None }; 5]);
+    let words = said(20.0).unwrap();
+    assert!(words.contains("comm:x") && words.contains("use 75 % of its CPU"), "{words}");
+    assert_eq!([said(20.0), said(79.0), said(20.0), said(20.0), said(20.0)], [const { None }; 5]);
+}
+
+#[test]
+fn cpu_that_no_process_used_which_is_still_there_went_to_short_lived_ones() {
+    let mut host = testing::observation(&[("/", None), ("/work", Some(0)), ("/api", Some(0))]);
+    host.tasks = vec![testing::task(7, "job", 1), testing::task(8, "job", 1), testing::task(9, "api", 2)];
+    let share = |host: &Observation| unseen_share(host, |task| task.comm == "api");
+    assert_eq!(share(&host), None, "what its cgroup used is not known");
+    host.groups[2].cpu_pct = Some(40.0);
+    host.tasks[2].cpu_pct = 10.0;
+    assert_eq!(share(&host), Some(0.75));
+    host.tasks[2].cpu_pct = 41.0;
+    assert_eq!(share(&host), Some(0.0));
+    (host.groups[2].cpu_pct, host.tasks[2].cpu_pct) = (Some(4.0), 1.0);
+    assert_eq!(share(&host), None, "hardly any");
+    host.groups[1].cpu_pct = Some(100.0);
+    assert_eq!(unseen_share(&host, |task| task.id.tgid == 7), None, "the cgroup of both is not its own");
+}
