@@ -69,8 +69,8 @@ pub struct Purpose {
 
 /// Shortest time between two looks: the caller's ticks come earlier when a signal arrives.
 const LEAST: Duration = Duration::from_millis(60);
-/// Steps of the host's counters, seconds.
-const STEP_S: f64 = 0.01;
+/// By how much a counter of the host may be ahead, seconds.
+const AHEAD_S: f64 = 0.1;
 /// Lateness of a look that is usual, seconds.
 const USUAL_S: f64 = 0.03;
 /// Share of the run time in which a probe says nothing was done, from which that is stolen. Less than that is also what a
@@ -104,36 +104,33 @@ impl HostTimes {
 struct Room {
     /// Taken by other programs of this host, seconds.
     others_s: f64,
-    /// Wanted, seconds: on each CPU at most what others left of it (those who wait there wait for each other).
+    /// Wanted, seconds: what was got, and waits on CPUs that had nothing else to do (those who wait on one wait for each other).
     wanted_s: f64,
 }
 
 impl Room {
     /// By what was busy on each of the CPUs that may be used (empty: not known), and what the governed did there. `ahead_s` is kept from
-    /// look to look: where counters were behind the governed's use, by their steps, they will be ahead of it.
+    /// look to look: a counter that is ahead, by its steps or because it was read late, will be behind by as much.
     fn of(
         busy_s: &BTreeMap<u32, f64>,
         on: &BTreeMap<u32, OnCpu>,
         got_s: f64,
         seconds: f64,
-        ahead_s: &mut f64,
+        ahead_s: &mut BTreeMap<u32, f64>,
     ) -> Self {
-        let balance = busy_s.values().sum::<f64>() - got_s + *ahead_s;
-        let others_s = balance.max(0.0);
-        *ahead_s = balance.clamp(-STEP_S * busy_s.len() as f64, 0.0);
-        // On the CPU where a thread is now it may not have run all the time: of what seems to be others' there no more is than of all.
-        let seems = |cpu: &u32| {
-            let ran_s = on.get(cpu).map_or(0.0, |on| on.ran_s);
-            busy_s.get(cpu).map_or(0.0, |busy| (busy - ran_s).max(0.0))
+        let mut unused = |(cpu, busy): (&u32, &f64)| {
+            let ahead = ahead_s.entry(*cpu).or_default();
+            let balance = seconds - busy + *ahead;
+            *ahead = balance.clamp(-AHEAD_S, 0.0);
+            (*cpu, balance.max(0.0))
         };
-        let all: f64 = busy_s.keys().map(seems).sum();
-        let part = if all > 0.0 { (others_s / all).min(1.0) } else { 0.0 };
-        let wanted = |(cpu, on): (&u32, &OnCpu)| on.wanted_s.min(seconds - part * seems(cpu));
-        let room = match busy_s.len() {
-            0 => f64::INFINITY,
-            cpus => (cpus as f64 * seconds - others_s).max(got_s),
+        let unused: BTreeMap<u32, f64> = busy_s.iter().map(&mut unused).collect();
+        let waited = |(cpu, on): (&u32, &OnCpu)| {
+            let waited_s = (on.wanted_s.min(seconds) - on.ran_s).max(0.0);
+            unused.get(cpu).map_or(waited_s, |unused| waited_s.min(*unused))
         };
-        Self { others_s, wanted_s: on.iter().map(wanted).sum::<f64>().min(room) }
+        let others_s = (busy_s.values().sum::<f64>() - got_s).max(0.0);
+        Self { others_s, wanted_s: got_s + on.iter().map(waited).sum::<f64>() }
     }
 }
 
@@ -151,7 +148,7 @@ pub struct Auto {
     probe: Probe,
     last: Option<(Instant, Option<u64>, Option<HostTimes>)>,
     /// See [`Room::of`].
-    ahead_s: f64,
+    ahead_s: BTreeMap<u32, f64>,
     /// Limit in force, CPUs.
     limit: Option<f64>,
     changes: usize,
@@ -230,7 +227,7 @@ impl Auto {
             exempt: Demand::new(),
             probe: Probe::default(),
             last: None,
-            ahead_s: 0.0,
+            ahead_s: BTreeMap::new(),
             limit: None,
             changes: 0,
             trouble: None,
@@ -435,20 +432,28 @@ mod tests {
     use super::*;
 
     /// Share of what is wanted that seems stolen from one thread on CPU 0 that always wants to run, next to others that take these
-    /// shares of CPUs 0 and 1, while so much is really stolen. The host's counters have steps.
+    /// shares of CPUs 0 and 1, while so much is really stolen. The host's counters have steps, and are read late.
     fn seems_stolen(others: [f64; 2], stolen: f64) -> f64 {
         let mut auto = Auto::new((2.0, None), Duration::from_millis(100), None, Purpose::default()).unwrap();
         let ran = 1.0 - others[0] - stolen;
+        let at = |look: u32| 0.103 * f64::from(look) + 0.001 * f64::from(look * 37 % 11);
         let counted = |look: u32| {
-            let steps = |busy: f64| (busy * 10.0 * f64::from(look) + 0.3).floor() / 100.0;
+            let read_s = at(look) + 0.002 * f64::from(look * 29 % 13);
+            let steps = |share: f64| (100.0 * share * read_s + 0.3).floor() / 100.0;
             let busy_s = BTreeMap::from([(0, steps(others[0] + ran)), (1, steps(others[1]))]);
             HostTimes { busy_s, steal_s: None }
         };
-        let on = BTreeMap::from([(0, OnCpu { ran_s: 0.1 * ran, wanted_s: 0.1 })]);
         let mut sum = (0.0, 0.0);
         for look in 0..200 {
-            let host = (counted(look), counted(look + 1));
-            let sample = auto.weigh((0.1, 0.2), 0.1 * ran, &on, Some((&host.0, &host.1)), (0.0, 0.0));
+            let (host, seconds) = ((counted(look), counted(look + 1)), at(look + 1) - at(look));
+            let on = BTreeMap::from([(0, OnCpu { ran_s: seconds * ran, wanted_s: seconds })]);
+            let sample = auto.weigh(
+                (seconds, 2.0 * seconds),
+                seconds * ran,
+                &on,
+                Some((&host.0, &host.1)),
+                (0.0, 0.0),
+            );
             sum = (sum.0 + sample.got_s, sum.1 + sample.wanted_s);
         }
         1.0 - sum.0 / sum.1
@@ -456,7 +461,7 @@ mod tests {
 
     #[test]
     fn what_others_use_is_not_stolen_however_little_it_is() {
-        for others in [[0.0, 0.0], [0.045, 0.045], [0.09, 0.0], [0.15, 0.0], [0.09, 0.5], [0.5, 1.0]] {
+        for others in [[0.0, 0.0], [0.045, 0.045], [0.09, 0.0], [0.15, 0.0], [0.09, 0.5], [0.74, 1.0]] {
             let stolen = seems_stolen(others, 0.0);
             assert!(stolen < 0.02, "{others:?}: {stolen}");
         }
