@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "truth/arguments.rs"]
+mod arguments;
 #[path = "truth/host.rs"]
 mod host;
 #[path = "truth/rows.rs"]
@@ -81,4 +83,14 @@ fn the_host_goes_on_from_where_the_decision_left_it() {
     assert!(
         window.got_pct > 50.0 && outcome.host.clock_s > before + 1.0 && outcome.in_force_s <= outcome.seconds
     );
+}
+
+#[test]
+fn the_tables_refuse_what_they_do_not_take() {
+    let read = |args: &[&str]| arguments::read(args.iter().map(|&arg| arg.to_owned()));
+    assert_eq!(read(&["100", "null", "1"]), Ok((100, "null".to_owned(), 1)));
+    assert!(matches!(read(&[]), Ok((2000, part, 1..)) if part.is_empty()));
+    for args in [&["--help"][..], &["0"], &["-1"], &["10", "null", "x"], &["10", "null", "1", "2"]] {
+        assert!(read(args).is_err_and(|error| error.ends_with(arguments::USAGE)), "{args:?}");
+    }
 }

@@ -1,11 +1,12 @@
 //! Operating characteristics of the decision: how often what is kept that should not be, and how soon what should.
 //! `make truth` prints the table; the decision is the agent's own component, with a clock and a host that are made up.
 //!
-//!     cargo run --release -p evenkeel-policy --example truth -- [TRIALS] [PART OF A ROW'S NAME]
+//!     cargo run --release -p evenkeel-policy --example truth -- [TRIALS [PART OF A ROW'S NAME [THREADS]]]
 
-#![allow(clippy::unwrap_used)]
 #![allow(missing_docs)]
 
+#[path = "../../tests/truth/arguments.rs"]
+mod arguments;
 #[path = "../../tests/truth/host.rs"]
 mod host;
 #[path = "../../tests/truth/rows.rs"]
@@ -16,9 +17,13 @@ use host::Tally;
 use rows::{Goal, Row};
 
 fn main() {
-    let mut args = std::env::args().skip(1);
-    let trials: u64 = args.next().map_or(2000, |text| text.parse().unwrap());
-    let part = args.next().unwrap_or_default();
+    let (trials, part, threads) = match arguments::read(std::env::args().skip(1)) {
+        Ok(read) => read,
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::exit(2);
+        }
+    };
     println!(
         "{trials} trials a row; bounds are one-sided 95 % (Clopper-Pearson); a decision may take {:.0} s",
         host::BUDGET_S
@@ -28,9 +33,10 @@ fn main() {
         "row", "kept", "bound", "decided", "in force", "confirmed"
     );
     let rows: Vec<Row> = rows::rows().into_iter().filter(|row| row.name.contains(&part)).collect();
-    // Two at a time: the table is for a host of 2 CPUs.
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(2));
-    let threads = std::env::var("TRUTH_THREADS").ok().and_then(|text| text.parse().ok()).unwrap_or(threads);
+    if rows.is_empty() {
+        eprintln!("no row's name has {part:?} in it");
+        std::process::exit(2);
+    }
     let next = std::sync::atomic::AtomicUsize::new(0);
     let missed = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {

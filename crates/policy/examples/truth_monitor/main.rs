@@ -4,6 +4,8 @@
 //! `cargo run --release -p evenkeel-policy --example truth_monitor [TRIALS [PART OF A NAME [THREADS]]]`; exit status 1 when a limit is
 //! refuted.
 
+#[path = "../../tests/truth/arguments.rs"]
+mod arguments;
 #[allow(dead_code)]
 #[path = "../../tests/truth/host.rs"]
 mod decision;
@@ -13,10 +15,13 @@ mod rows;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    let trials = args.next().and_then(|arg| arg.parse().ok()).unwrap_or(2000);
-    let only = args.next().unwrap_or_default();
-    let threads = args.next().and_then(|arg| arg.parse().ok()).unwrap_or(2).max(1);
+    let (trials, only, threads) = match arguments::read(std::env::args().skip(1)) {
+        Ok(read) => read,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
     println!("{:<58} {:>7} {:>7} {:>8} {:>7}", "", "trials", "wrong", "<= 95 %", "limit");
     let mut worst = ExitCode::SUCCESS;
     rows::run(trials, threads, &only, |row| {
