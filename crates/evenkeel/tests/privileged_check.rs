@@ -118,7 +118,7 @@ fn nice_in_a_cgroup_of_its_own_is_found_and_the_weight_of_the_fix_is_taken() {
     let found = find("nice-ineffective", |f| f["subject"].as_str().unwrap().starts_with(&about));
     let evidence = found["evidence"].as_str().unwrap();
     assert!(evidence.starts_with("nice 10, waits "), "{evidence}");
-    assert!(evidence.contains(&format!("alone in cgroup {}", niced.path())), "{evidence}");
+    assert!(evidence.contains(&format!("no task in cgroup {} that wants CPU", niced.path())), "{evidence}");
     assert!(evidence.contains(&format!("in cgroup {}", other.path())), "{evidence}");
     apply(&found, false);
     // Nice 10 weighs 110 of 1024.
@@ -160,7 +160,7 @@ fn nice_in_an_autogroup_of_its_own_is_found_and_the_fix_is_taken() {
     let about = format!("task {} ", spinner.pid());
     let found = find("nice-ineffective", |f| f["subject"].as_str().unwrap().starts_with(&about));
     let evidence = found["evidence"].as_str().unwrap();
-    assert!(evidence.contains("alone in autogroup "), "{evidence}");
+    assert!(evidence.contains("no task in autogroup "), "{evidence}");
     assert!(evidence.contains(&format!("{} (sh) in autogroup ", rival.pid())), "{evidence}");
     apply(&found, true);
     let autogroup = fs::read_to_string(format!("/proc/{}/autogroup", spinner.pid())).unwrap();

@@ -75,7 +75,11 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         }
     }
     for (own, tasks) in by_place {
-        let first = tasks[0];
+        let waits = |task: &TaskView| task.wait_pct.unwrap_or(0.0).min(100.0);
+        // Who waits most stands for them: the evidence is about it.
+        let Some(first) = tasks.iter().copied().min_by(|a, b| waits(b).total_cmp(&waits(a))) else {
+            continue;
+        };
         let nice = nice_of(first);
         let rivals: Vec<&TaskView> = active
             .iter()
@@ -94,7 +98,6 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             .filter(|other| place(other).is_some_and(|place| !nice_reaches(observation, own, place)))
             .collect();
         beyond.sort_by(|a, b| demand_pct(b).total_cmp(&demand_pct(a)));
-        let waits = |task: &TaskView| task.wait_pct.unwrap_or(0.0).min(100.0);
         let contended = tasks.iter().any(|t| waits(t) >= CONTENDED_PCT)
             && beyond.iter().any(|t| demand_pct(t) >= CONTENDED_PCT);
         if beyond.is_empty() || !contended {
@@ -125,7 +128,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         findings.push(rule.fail(
             subject,
             format!(
-                "nice {nice}, waits {:.0} %, alone in {} with that nice value; competes with {}",
+                "nice {nice}, waits {:.0} %; no task in {} that wants CPU has another nice value; competes with {}",
                 waits(first),
                 name(Some(own)),
                 list(beyond.iter().map(|t| format!("{} ({}) in {}", t.id, t.comm, name(place(t)))))
@@ -163,9 +166,25 @@ mod tests {
         world.autogroup(100, 7).autogroup(101, 8);
         let finding = world.only("nice-ineffective");
         assert_eq!((finding.status, &*finding.subject), (Status::Fail, "task 100 (batch)"));
-        assert!(finding.evidence.contains("alone in autogroup 7"), "{}", finding.evidence);
+        assert!(
+            finding.evidence.contains("no task in autogroup 7 that wants CPU has another nice value"),
+            "{}",
+            finding.evidence
+        );
         assert!(finding.evidence.contains("101 (web) in autogroup 8"), "{}", finding.evidence);
         assert!(finding.fix.unwrap().starts_with("echo 10 > /proc/100/autogroup "));
+    }
+
+    #[test]
+    fn the_evidence_is_about_who_waits_most() {
+        let mut world = World::new(1);
+        let (batch, web) = (world.group("/batch", 1024), world.group("/web", 1024));
+        world.task("cargo", 10.0).wait(1.0).nice(5).in_group(batch);
+        world.task("rustc", 50.0).wait(50.0).nice(5).in_group(batch);
+        world.task("web", 50.0).wait(50.0).in_group(web);
+        let finding = world.only("nice-ineffective");
+        assert_eq!(finding.subject, "task 101 (rustc) and 1 more");
+        assert!(finding.evidence.starts_with("nice 5, waits 50 %; no task in"), "{}", finding.evidence);
     }
 
     #[test]
