@@ -37,8 +37,18 @@ impl Model {
         if control && matches!(key.code, KeyCode::Char('c')) {
             return vec![Errand::Quit];
         }
-        if control || key.modifiers.contains(KeyModifiers::ALT) {
+        if control {
             return Vec::new();
+        }
+        if key.modifiers.contains(KeyModifiers::ALT) {
+            // Esc and a letter soon after are the same bytes as that letter with Alt, which means nothing here.
+            if !matches!(key.code, KeyCode::Char(_)) {
+                return Vec::new();
+            }
+            let pressed = |code| KeyEvent::new(code, KeyModifiers::NONE);
+            let mut errands = self.key(pressed(KeyCode::Esc));
+            errands.extend(self.key(pressed(key.code)));
+            return errands;
         }
         if self.typing.is_some() {
             self.type_key(key.code);
@@ -371,6 +381,17 @@ mod tests {
         typed(&mut model, "/q");
         press(&mut model, &[KeyCode::Esc]);
         assert_eq!(model.lines.len(), 7);
+    }
+
+    #[test]
+    fn escape_and_a_key_soon_after_are_two_keys() {
+        let mut model = model();
+        press(&mut model, &[KeyCode::Char('3'), KeyCode::Char('?')]);
+        let alt = |c| Event::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::ALT));
+        assert!(model.update(alt('1')).is_empty());
+        assert_eq!((model.over.is_none(), model.screen), (true, Screen::Tree));
+        press(&mut model, &[KeyCode::Char('w')]);
+        assert_eq!(model.update(alt('q')), [Errand::StopWhy, Errand::Quit]);
     }
 
     #[test]

@@ -25,12 +25,9 @@ pub fn lines(running: Option<&Result<Running, String>>, width: usize) -> Vec<Str
         Some(Err(why)) => lines.extend(wrapped(&format!("What a loop does cannot be read: {why}"), width, 2)),
         Some(Ok(running)) => match &running.record {
             None => {
-                let none = "No `evenkeel run` at work on this host: nothing is being changed.";
-                lines.extend(wrapped(none, width, 0));
-                lines.push(String::new());
                 running.headline.lines().for_each(|line| lines.extend(wrapped(line, width, 2)));
                 lines.push(String::new());
-                let how = "`evenkeel plan` shows what a loop would try; `evenkeel run` starts one.";
+                let how = "Nothing is being changed. `evenkeel plan` shows what a loop would try; `evenkeel run` starts one.";
                 lines.extend(wrapped(how, width, 0));
             }
             Some(record) => {
@@ -189,7 +186,9 @@ mod tests {
     #[test]
     fn no_loop_is_said_in_words_and_a_refusal_too() {
         let none = Running { headline: "No agent is running.\n".into(), record: None };
-        assert!(lines(Some(&Ok(none)), 80)[0].contains("No `evenkeel run` at work"));
+        let none = lines(Some(&Ok(none)), 80);
+        assert_eq!(none[0], " No agent is running.");
+        assert!(none.iter().any(|line| line.contains("Nothing is being changed")), "{none:?}");
         assert!(lines(Some(&Err("run as root".into())), 80)[0].contains("run as root"));
         assert!(lines(None, 80).is_empty());
     }

@@ -148,7 +148,7 @@ fn the_loop_and_the_history_say_when_there_is_none() {
     press(&mut model, KeyCode::Char('4'));
     assert!(screen(&model, (80, 24))[2].contains("reading"));
     model.update(Event::Running(Ok(Running { headline: "No agent is running.\n".into(), record: None })));
-    assert!(screen(&model, (80, 24))[2].contains("No `evenkeel run` at work"));
+    assert!(screen(&model, (80, 24))[2].contains("No agent is running"));
     press(&mut model, KeyCode::Char('5'));
     model.update(Event::Past(Ok(None)));
     assert!(screen(&model, (80, 24))[2].contains("No history on this host"));
