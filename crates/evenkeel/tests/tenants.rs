@@ -35,6 +35,8 @@ fn an_earlier_versions_record_is_studied_and_reported() {
     let text = said(&["tenants", "report", "a"], dir.path(), 0);
     assert!(text.contains("OFF WEIGHT %") && text.contains("! vhost-net: not met"), "{text}");
     assert!(text.contains("report: a/report.html"), "{text}");
+    assert!(text.starts_with("tenants-cpu, begun 2026-11-23 08:52:21 UTC\n"), "{text}");
+    assert!(text.contains("(/dev/vhost-net is not there): packets of virtual machines"), "{text}");
     let read = |name: &str| std::fs::read_to_string(dir.path().join("a").join(name)).unwrap();
     let study = json(&read("study.json"));
     assert_eq!(study["schema"], "evenkeel.lab-tenants-study/v1");

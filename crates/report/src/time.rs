@@ -17,6 +17,14 @@ pub fn short(ns: u64) -> String {
         .map_or_else(|_| "?".to_owned(), |instant| format!("{instant:.0}").replace('T', " ").replace('Z', ""))
 }
 
+/// `2026-11-21T22:14:00.179Z` for people: `2026-11-21 22:14:00 UTC`.
+pub fn to_the_second(rfc3339: &str) -> String {
+    match rfc3339.strip_suffix('Z') {
+        Some(utc) => format!("{} UTC", utc.split('.').next().unwrap_or(utc).replace('T', " ")),
+        None => rfc3339.to_owned(),
+    }
+}
+
 /// A length of time for people: `0.4 s`, `12 s`, `3 min 5 s`, `2 h 4 min`, `3 d 1 h`.
 pub fn length(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
@@ -54,6 +62,8 @@ mod tests {
     fn reads_well() {
         assert_eq!(rfc3339(1_763_759_045_123_456_789).as_deref(), Some("2025-11-21T21:04:05.123Z"));
         assert_eq!(short(1_763_759_045_123_456_789), "2025-11-21 21:04:05");
+        assert_eq!(to_the_second("2026-11-21T22:14:00.179Z"), "2026-11-21 22:14:00 UTC");
+        assert_eq!(to_the_second("yesterday"), "yesterday");
         assert_eq!(length(0.42), "0.4 s");
         assert_eq!(length(185.0), "3 min 5 s");
         assert_eq!(length(90_000.0), "1 d 1 h");

@@ -71,7 +71,7 @@ fn shards_in_any_order_make_the_record_of_one_run_with_each_host_named() {
         (merged.began.as_str(), merged.finished.as_deref()),
         ("2026-01-01T00:00:00Z", Some("2026-01-01T01:01:00Z"))
     );
-    assert_eq!(study(&merged).missed, ["quiet-host: not met (node-b: others used 1 %). too slow"]);
+    assert_eq!(study(&merged).missed, ["quiet-host: not met (node-b: others used 1 %): too slow"]);
     // It survives the disk.
     let dir = tempfile::tempdir().unwrap();
     crate::record::CellRecord::save(&merged, dir.path()).unwrap();

@@ -156,7 +156,7 @@ impl Requirement {
         };
         let mut text = format!("{}: {met} ({})", self.name, self.evidence);
         if !self.consequence.is_empty() {
-            text += &format!(". {}", self.consequence);
+            text += &format!(": {}", self.consequence);
         }
         Some(text)
     }

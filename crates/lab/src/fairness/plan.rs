@@ -35,7 +35,7 @@ impl Which {
     pub fn about(self) -> &'static str {
         match self {
             Self::TenantsNet => {
-                "Flows to 1, 2, 4 .. tenants (namespaces, machines): throughput, latency, load, bias"
+                "flows to 1, 2, 4 .. tenants (namespaces, machines): throughput, latency, load, bias"
             }
             Self::TenantsCpu => {
                 "CPU-bound tenants (cgroups, containers, machines), equal and unequal weights"

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub const NAME: &str = "neighbour";
 /// What it shows, one sentence.
 pub const ABOUT: &str =
-    "A service next to more and more batch work: what it feels by default, under each lever, under evenkeel";
+    "a service next to more and more batch work: what it feels by default, under each lever, under evenkeel";
 
 /// Starting and ending what a cell needs, seconds; measured: 0.3 to 0.5.
 const CELL_S: f64 = 0.6;

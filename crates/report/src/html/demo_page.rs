@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use super::{figure, measured, page};
 use crate::demo::{CoreMap, DemoReport, DemoRun, DemoStage, Role, Verdict, took};
 use crate::svg::{self, Band, Mark, SummaryRow, TaskBars, Timeline};
+use crate::time;
 
 /// Loads shown in a picture; with more, rows could not be read.
 const MAX_TASKS: usize = 50;
@@ -17,7 +18,7 @@ pub fn demo(report: &DemoReport) -> String {
             p.sub {
                 (report.cpus) " CPUs · Linux " (report.host.kernel) " · " (report.host.scheduler.to_uppercase())
                 " · cgroup " (report.host.cgroup)
-                @if let Some(started) = &report.started { " · " (to_the_second(started)) }
+                @if let Some(started) = &report.started { " · " (time::to_the_second(started)) }
                 @if let Some(took) = took(report) { " · took " (took) }
                 " · evenkeel " (report.version)
             }
@@ -37,14 +38,6 @@ pub fn demo(report: &DemoReport) -> String {
         (method(report))
     };
     page("evenkeel demo", &body)
-}
-
-/// `2026-11-21T22:14:00.179Z` for people: `2026-11-21 22:14:00 UTC`.
-fn to_the_second(rfc3339: &str) -> String {
-    match rfc3339.strip_suffix('Z') {
-        Some(utc) => format!("{} UTC", utc.split('.').next().unwrap_or(utc).replace('T', " ")),
-        None => rfc3339.to_owned(),
-    }
 }
 
 fn before_after(report: &DemoReport) -> Markup {
@@ -69,7 +62,7 @@ fn before_after(report: &DemoReport) -> Markup {
                 td.r { (measured(run.realtime_ceiling, run.realtime_ceiling_interval)) }
                 td.r { (run.gap_closed_text().replace('-', "–")) }
                 td.r { (run.seconds_to_settle.map_or_else(|| "?".to_owned(), |s| format!("{s:.1} s"))) }
-                td { (run.choice) }
+                td { (breakable(&run.choice)) }
             } } }
         } }
         p.sub {
@@ -77,6 +70,16 @@ fn before_after(report: &DemoReport) -> Markup {
              closed = (evenkeel − default) / (ceiling − default), where a gap was seen beyond its interval. Gain: evenkeel \
              less default within rounds; below it an interval with which those of all runs hold together at 95 %. Green or \
              red: that interval is above or below 0."
+        }
+    }
+}
+
+/// The name of settings, broken behind a plus where its column is narrow, not within a word.
+fn breakable(settings: &str) -> Markup {
+    html! {
+        @for (index, part) in settings.split('+').enumerate() {
+            @if index > 0 { "+" wbr; }
+            (part)
         }
     }
 }
@@ -272,11 +275,11 @@ fn method(report: &DemoReport) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::to_the_second;
+    use super::breakable;
 
     #[test]
-    fn instants_are_for_people() {
-        assert_eq!(to_the_second("2026-11-21T22:14:00.179Z"), "2026-11-21 22:14:00 UTC");
-        assert_eq!(to_the_second("yesterday"), "yesterday");
+    fn settings_break_behind_a_plus() {
+        assert_eq!(breakable("short first+nice+pull").into_string(), "short first+<wbr>nice+<wbr>pull");
+        assert_eq!(breakable("kernel default").into_string(), "kernel default");
     }
 }

@@ -6,6 +6,7 @@ use evenkeel_base::run::Estimate;
 use evenkeel_experiment::study::{PointStudy, Study};
 
 use super::figures::{estimate, figure, host_line, known, limits, unpredicted, with_units};
+use crate::time;
 
 /// Text for a table's cell: nothing of it becomes markup or another column.
 pub(crate) fn cell(text: &str) -> String {
@@ -54,7 +55,7 @@ pub fn markdown(study: &Study) -> String {
         out,
         "{}; begun {}; evenkeel {}.\n",
         cell(&host_line(&study.host)),
-        study.began,
+        time::to_the_second(&study.began),
         study.version
     );
     if !study.verdicts.is_empty() {

@@ -26,7 +26,7 @@ pub fn page(record: &Record, study: &Study) -> String {
         style { (PreEscaped(charts::STYLE)) (PreEscaped(STYLE)) }
         header {
             h1 { (if study.title.is_empty() { &study.name } else { &study.title }) }
-            p.sub { (study.name) " · " (host_line(&study.host)) " · begun " (study.began.replace('T', " ").split('.').next().unwrap_or("")) " · evenkeel " (study.version) }
+            p.sub { (study.name) " · " (host_line(&study.host)) " · begun " (time::to_the_second(&study.began)) " · evenkeel " (study.version) }
         }
         div.answer id="answer" { @for text in answer(study) { p { (text) } } }
         @for missed in &study.missed { p.note { (missed) } }

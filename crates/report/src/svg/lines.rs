@@ -1,6 +1,6 @@
 //! Lines with intervals over a number that doubles (tenants), or over any (load): one picture a figure.
 
-use super::canvas::{Anchor, Canvas, Scale, WIDTH, role_class, short, tick_label, ticks};
+use super::canvas::{Anchor, Canvas, Scale, WIDTH, role_class, short_within, tick_label, ticks};
 use crate::demo::Role;
 use crate::significant;
 
@@ -119,7 +119,7 @@ pub fn line_chart(chart: &LineChart) -> String {
         canvas.raw(format_args!("<g class=\"s-{class}\" stroke-dasharray=\"{dash}\">"));
         canvas.line("bar", [RIGHT + 20.0, row - 4.0, RIGHT + 52.0, row - 4.0]);
         canvas.raw("</g>");
-        canvas.text("small", (RIGHT + 60.0, row), Anchor::Start, &short(&line.name, 40));
+        canvas.text("small", (RIGHT + 60.0, row), Anchor::Start, &short_within(&line.name, 40));
     }
     let height = (BOTTOM + 44.0).max(TOP + 24.0 + 19.0 * chart.lines.len() as f64);
     canvas.finish(height, &chart.label)
@@ -156,6 +156,10 @@ mod tests {
         assert_eq!(svg.matches("<circle").count(), 36);
         assert!(svg.contains("line &lt;11&gt;") && svg.contains("tenants") && !svg.contains("inf"), "{svg}");
         assert_eq!(line_chart(&LineChart::default()), "");
+        // What tells long names apart is their end.
+        let long = line("cgroup, 1 thread, equal weights, all CPUs");
+        let svg = line_chart(&LineChart { lines: vec![long], ..LineChart::default() });
+        assert!(svg.contains("ts, all CPUs</text>"), "{svg}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use evenkeel_report::figure::Figure;
 use evenkeel_report::html::FiguresPage;
 use evenkeel_report::lab::{host_line, study_text};
 use evenkeel_report::svg::{Across, Line, LineChart};
-use evenkeel_report::{Field, Table, Value};
+use evenkeel_report::{Field, Table, Value, time};
 
 const FIGURES: [Figure<Row>; 16] = [
     figure!(transactions_per_s, "TRANS/S", 0),
@@ -31,7 +31,7 @@ const FIGURES: [Figure<Row>; 16] = [
 ];
 
 pub fn text(study: &Study) -> String {
-    let begun = format!("{}, begun {}", study.name, study.began);
+    let begun = format!("{}, begun {}", study.name, time::to_the_second(&study.began));
     study_text(&begun, &table(study).text(&study.rows, None), &study.verdicts, &study.missed(), &study.failed)
 }
 
@@ -142,7 +142,12 @@ pub fn page(record: &TenantsRecord, study: &Study) -> FiguresPage {
             "Do weights hold between tenants?"
         }
         .into(),
-        sub: format!("{} · {} · begun {}", study.name, host_line(&study.host), study.began),
+        sub: format!(
+            "{} · {} · begun {}",
+            study.name,
+            host_line(&study.host),
+            time::to_the_second(&study.began)
+        ),
         verdicts: study.verdicts.clone(),
         missed: study.missed(),
         facts,

@@ -66,13 +66,31 @@ pub(super) fn fill(target: &mut Target, window: &Window<'_>, aim: &Aim) {
         }
     }
     if let (busy, Some(stolen)) = window.host_ns() {
-        // The scheduler's run time leaves out what was stolen, so it is part of what looks like sleep.
-        let part = if busy > 0 { split.ran_s * stolen as f64 / busy as f64 } else { 0.0 };
-        let part = part.min(split.slept_s);
-        split.slept_s -= part;
-        split.stolen_s = Some(part);
+        take_stolen(&mut split, busy, stolen);
+        if split.stolen_s > Some(0.0) {
+            target.notes.push(
+                "stolen time is the target's part of what /proc/stat says, by its share of the busy time"
+                    .to_owned(),
+            );
+        }
     }
     target.split = split;
+}
+
+/// Takes the target's part of the stolen time out of what it looks like.
+fn take_stolen(split: &mut Split, busy_ns: u64, stolen_ns: u64) {
+    let part_of = |whole: u64| if whole > 0 { split.ran_s * stolen_ns as f64 / whole as f64 } else { 0.0 };
+    // Most schedulers' run time leaves out what was stolen, so it is part of what looks like sleep.
+    let part = part_of(busy_ns);
+    if part <= split.slept_s {
+        split.slept_s -= part;
+        split.stolen_s = Some(part);
+    } else {
+        // Who slept for less than that has it in its run time: this scheduler counts it there.
+        let part = part_of(busy_ns.saturating_add(stolen_ns));
+        split.ran_s -= part;
+        split.stolen_s = Some(part);
+    }
 }
 
 /// Whether others than the target wanted CPU in a group or below it.
@@ -109,4 +127,36 @@ fn throttling(window: &Window<'_>, groups: &BTreeSet<String>) -> Vec<ThrottledBy
         list.push(row);
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn split(ran_s: f64, slept_s: f64) -> Split {
+        Split { ran_s, slept_s, ..Split::default() }
+    }
+
+    #[test]
+    fn stolen_time_looks_like_sleep_where_the_run_time_leaves_it_out() {
+        let mut busy = split(8.0, 2.0);
+        take_stolen(&mut busy, 8 * SECOND, 2 * SECOND);
+        assert_eq!((busy.ran_s, busy.slept_s, busy.stolen_s), (8.0, 0.0, Some(2.0)));
+    }
+
+    #[test]
+    fn a_busy_task_has_lost_something_where_the_run_time_includes_it() {
+        let mut busy = split(10.0, 0.0);
+        take_stolen(&mut busy, 8 * SECOND, 2 * SECOND);
+        assert_eq!((busy.ran_s, busy.slept_s, busy.stolen_s), (8.0, 0.0, Some(2.0)));
+    }
+
+    #[test]
+    fn nothing_is_stolen_from_who_did_not_run() {
+        let mut idle = split(0.0, 10.0);
+        take_stolen(&mut idle, 0, 2 * SECOND);
+        assert_eq!((idle.slept_s, idle.stolen_s), (10.0, Some(0.0)));
+    }
 }

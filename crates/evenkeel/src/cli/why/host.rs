@@ -132,7 +132,7 @@ fn whose(
             let pod = container.pod.and_then(|at| pods.get(at as usize)).map(PodView::full_name);
             (place(&container.name, pod.as_deref()), "container", pod)
         }
-        (None, Some("/")) => ("(no group)".to_owned(), "group", None),
+        (None, Some("/")) => ("/ (root cgroup)".to_owned(), "group", None),
         (None, Some(path)) => (path.to_owned(), "group", None),
         (None, None) => ("(gone or not told apart)".to_owned(), "group", None),
     }
@@ -159,6 +159,7 @@ mod tests {
         assert_eq!(row(Some(0)), ("prod/api/main".into(), "container", Some("prod/api".into())));
         assert_eq!(row(Some(1)).0, "prod/batch/main");
         assert_eq!(row(None), ("main".into(), "container", None));
+        assert_eq!(whose(None, Some("/"), &[]).0, "/ (root cgroup)", "as the dashboard says");
     }
 
     #[test]

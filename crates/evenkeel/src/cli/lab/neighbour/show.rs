@@ -9,7 +9,7 @@ use evenkeel_report::figure::Figure;
 use evenkeel_report::html::FiguresPage;
 use evenkeel_report::lab::{host_line, study_text};
 use evenkeel_report::svg::{Across, Line, LineChart, line_chart, standalone};
-use evenkeel_report::{Field, Table, Value};
+use evenkeel_report::{Field, Table, Value, time};
 
 const FIGURES: [Figure<Row>; 11] = [
     figure!(p50_usec, "P50 US", 0, false),
@@ -26,7 +26,7 @@ const FIGURES: [Figure<Row>; 11] = [
 ];
 
 pub fn text(study: &Study) -> String {
-    let begun = format!("{}, begun {}", study.name, study.began);
+    let begun = format!("{}, begun {}", study.name, time::to_the_second(&study.began));
     study_text(&begun, &people(study).text(&study.rows, None), &study.verdicts, &missed(study), &study.failed)
 }
 
@@ -171,7 +171,12 @@ pub fn page(study: &Study) -> FiguresPage {
     let facts = facts.collect();
     FiguresPage {
         title: "What does a service feel of batch work next to it?".into(),
-        sub: format!("{} · {} · begun {}", study.name, host_line(&study.host), study.began),
+        sub: format!(
+            "{} · {} · begun {}",
+            study.name,
+            host_line(&study.host),
+            time::to_the_second(&study.began)
+        ),
         verdicts: study.verdicts.clone(),
         missed: missed(study),
         facts,
