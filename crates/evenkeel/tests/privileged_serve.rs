@@ -222,7 +222,7 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     let tid = chrome.value("live.tasks.find(task => task.comm.includes('<img')).tid");
     let (owner, task) = (format!("owner/{number}"), format!("task/{tid}"));
     let pages = [
-        ("", "Who has the CPU"),
+        ("", "all waits are those since the server began"),
         ("cpus", "CPU 0"),
         ("map", "<img src=x>"),
         ("tree", "Services (cgroups)"),
@@ -232,7 +232,7 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
         ("past", "Past hours"),
         ("loop", "only watches"),
         ("reports", "a report <img"),
-        (owner.as_str(), "alert(1)"),
+        (owner.as_str(), "All since the server began."),
         (task.as_str(), "<img src=x>"),
     ];
     for (width, scheme) in [(1200, "light"), (1200, "dark"), (390, "light")] {

@@ -124,7 +124,7 @@ function taskTable(tasks, most = 200) {
       h('td', { class: 'n' }, task.cpu === null ? '?' : String(task.cpu)), cell(task.cpu_pct), cell(task.wait_pct), h('td', { class: 'name' }, task.kernel ? 'kernel' : ownerLink(ownerOf(task.owner))))));
 }
 function ownerTable(owners, most = 500, caption = 'Owners') {
-  return table(caption, [['Who'], ['Kind'], ['Tasks', 'n'], ...USE, ['Stolen %', 'n'], ['Wait p99 ms', 'n']],
+  return table(caption, [['Who'], ['Kind'], ['Tasks', 'n'], ...USE, ['Stolen %', 'n'], ['p99 ms of all waits', 'n']],
     owners.slice(0, most).map(owner => h('tr', {}, h('td', { class: 'name' }, ownerLink(owner)), h('td', {}, owner.kind), h('td', { class: 'n' }, String(owner.tasks)),
       use(owner.now), cell(owner.now.stolen), cell(owner.wait_p99_ms, 2))));
 }
@@ -148,7 +148,7 @@ const pages = {
       h('h2', {}, 'Longest waits'), ownerTable([...live.owners].filter(owner => owner.now.wait > 0).sort(waiting), 5, 'Longest waits'),
       h('h2', {}, 'Tasks that used or wanted most CPU'), taskTable(live.tasks, 10),
       live.notes.length ? [h('h2', {}, 'Notes'), h('ul', {}, live.notes.map(note => h('li', {}, note)))] : null,
-      h('p', { class: 'sub' }, 'Percent is of one CPU. Waited is time runnable without a CPU, throttled time included; "?" is unknown, not zero.')];
+      h('p', { class: 'sub' }, 'Percent is of one CPU. Waited is time runnable without a CPU, throttled time included; all waits are those since the server began. "?" is unknown, not zero.')];
   }],
   cpus: ['CPUs', () => {
     const groups = new Map();

@@ -83,12 +83,12 @@ function podPage(parts) {
     h('h2', {}, 'Tasks'), taskTable(known.flatMap(part => part.tasks))];
 }
 
-function waitsTable(waits) {
+function waitsTable(waits, since = 'All since the server began.') {
   const most = Math.max(1, ...waits.map(one => one[2]));
-  return table('Lengths of waits', [['From', 'n'], ['To', 'n'], ['Waits', 'n'], ['Picture']], waits.map(([from, to, count]) => {
+  return [since ? h('p', { class: 'sub' }, since) : null, table('Lengths of waits', [['From', 'n'], ['To', 'n'], ['Waits', 'n'], ['Picture']], waits.map(([from, to, count]) => {
     const bar = s('svg', { height: 12, viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true', class: 'wait' }, s('rect', { width: 100 * count / most, height: 10, fill: 'currentColor' }));
     return h('tr', {}, h('td', { class: 'n' }, usecs(from)), h('td', { class: 'n' }, usecs(to)), cell(count, 0), h('td', { class: 'name' }, bar));
-  }));
+  }))];
 }
 
 function reportsPage(data) {

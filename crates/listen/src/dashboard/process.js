@@ -21,7 +21,7 @@ function whyAnswer(why) {
   const part = share => number(why.shares?.[share]) + ' %', waits = why.wait_histogram_usec;
   return [h('div', { class: 'tiles' }, tile(part('ran'), 'ran', 'cpu'), tile(part('waited'), 'waited', 'wait'), tile(part('throttled'), 'throttled', 'hold'), tile(part('stolen'), 'stolen', 'steal'), tile(part('slept'), 'slept')),
     h('p', { class: 'sub' }, `Of the time of ${why.threads} thread${why.threads === 1 ? '' : 's'} in ${number(why.wall_s)} s. ${why.notes.join('. ')}`),
-    waits ? [h('h3', {}, `Lengths of its ${waits.count} waits`), waitsTable(waits.buckets.map(one => [one.from, one.to, one.count]))] : null,
+    waits ? [h('h3', {}, `Lengths of its ${waits.count} waits`), waitsTable(waits.buckets.map(one => [one.from, one.to, one.count]), null)] : null,
     why.blame ? [h('h3', {}, 'Who had the CPU meanwhile'), table('Culprits', [['Who'], ['Kind'], ['Belongs to'], ['Seconds', 'n'], ['Share %', 'n']], why.blame.slice(0, 20).map(one =>
       h('tr', {}, h('td', { class: 'name' }, one.tid ? link('#/task/' + one.tid, `${one.name} ${one.tid}`) : one.name, one.own ? ' (its own thread)' : ''), h('td', {}, one.kind.replace('-', ' ')),
         h('td', { class: 'name' }, brief(one.container ?? one.cgroup ?? '-')), cell(one.seconds, 3), cell(one.share_pct))))] : null,
