@@ -126,7 +126,12 @@ fn recorded(state: &Path) -> u64 {
 #[test]
 fn without_history_both_say_so() {
     let state = tempfile::tempdir().unwrap();
-    assert!(ok(state.path(), &["history"]).contains("Nothing recorded"));
+    for since in [&["history"][..], &["history", "--since", "1h"], &["replay"]] {
+        let words = ok(state.path(), since);
+        assert!(words.contains("nothing recorded there: neither `evenkeel run` nor `serve`"), "{words}");
+    }
+    drop(Store::open(&state.path().join(evenkeel_store::FILE_NAME), Limits::default()).unwrap());
+    assert!(ok(state.path(), &["replay"]).contains("nothing recorded of any run in this file"));
     assert_eq!(document(state.path(), &["history"])["runs"], Value::Array(Vec::new()));
     assert!(ok(state.path(), &["status"]).contains("No agent is running"));
     let status = document(state.path(), &["status"]);
@@ -404,7 +409,7 @@ fn what_was_taken_back_is_replayed_when_that_was() {
 #[test]
 fn what_was_not_recorded_is_not_replayed() {
     let state = tempfile::tempdir().unwrap();
-    assert!(ok(state.path(), &["replay"]).contains("Nothing recorded"));
+    assert!(ok(state.path(), &["replay"]).contains("nothing recorded there"));
     assert_eq!(document(state.path(), &["replay"])["moments"], Value::Array(Vec::new()));
     evenkeel(state.path(), &["replay", "--run", "3"]).with(2);
     recorded(state.path());

@@ -92,16 +92,16 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     });
     let who = who.transpose()?;
     let path = global.state_dir.join(evenkeel_store::FILE_NAME);
-    let Some(store) = Store::open_read_only(&path).map_err(failure)? else {
-        return nothing(global, &args, &path);
-    };
+    let store = Store::open_read_only(&path).map_err(failure)?;
+    let words = no_runs(&path, store.is_some());
+    let Some(store) = store else { return nothing(global, &args, &path, &words) };
     let out = if let (Some(span), Some((text, who))) = (span, &who) {
         course::course(global, &args, &store, (text, who), span)?
     } else if let Some(span) = span {
         rates::rates(global, &args, &store, span)?
     } else if let Some(file) = &args.html {
         let Some(run) = choose(&store, args.run.unwrap_or(RunChoice::Last)).map_err(failure)? else {
-            return nothing(global, &args, &path);
+            return nothing(global, &args, &path, &words);
         };
         let page = html::run(&page::page(&store, &run).map_err(failure)?);
         std::fs::write(file, page)
@@ -110,7 +110,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         format!("{}\n", file.display())
     } else if let Some(choice) = args.run {
         let Some(run) = choose(&store, choice).map_err(failure)? else {
-            return nothing(global, &args, &path);
+            return nothing(global, &args, &path, &words);
         };
         one(global, &args, &store, &run)?
     } else {
@@ -138,7 +138,7 @@ fn pretty(document: &serde_json::Value) -> Result<String, Failure> {
     Ok(text + "\n")
 }
 
-fn nothing(global: &Global, args: &Args, path: &Path) -> Outcome {
+fn nothing(global: &Global, args: &Args, path: &Path, words: &str) -> Outcome {
     if let (RunChoice::Number(run), true) = (args.run.unwrap_or(RunChoice::Last), args.run.is_some()) {
         return Err(usage!("nothing recorded in {}: there is no run {run}", path.display()));
     }
@@ -150,13 +150,17 @@ fn nothing(global: &Global, args: &Args, path: &Path) -> Outcome {
             &json!({ "schema": "evenkeel.history/v1", "runs": [], "store": null, "rates": null, "series": null }),
         )?),
         Format::Csv => print(&run_table().csv(&[])),
-        Format::Text | Format::Svg => print(&no_runs(path)),
+        Format::Text | Format::Svg => print(words),
     }
 }
 
-/// What is said of a store without runs.
-pub(super) fn no_runs(path: &Path) -> String {
-    format!("Nothing recorded of any run in {}; --since shows samples.\n", path.display())
+/// What is said where no run was recorded, with a store or without one.
+pub(super) fn no_runs(path: &Path, has_store: bool) -> String {
+    let why = match has_store {
+        true => "of any run in this file; `evenkeel history --since 1h` shows samples",
+        false => "there: neither `evenkeel run` nor `serve` was at work with this --state-dir",
+    };
+    format!("{}: nothing recorded {why}.\n", path.display())
 }
 
 pub(super) fn choose(store: &Store, choice: RunChoice) -> Result<Option<StoredRun>, StoreError> {

@@ -68,6 +68,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             None => (Vec::new(), None),
         },
     };
+    let words = no_runs(&path, store.is_some());
     let (Some(store), Some(span)) = (store, span) else {
         return match (global.output, args.run) {
             (_, Some(RunChoice::Number(run))) => {
@@ -75,7 +76,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             }
             (Format::Json, _) => print(&document(&[], &[])),
             (Format::Csv, _) => print(&table().csv(&[])),
-            _ => print(&no_runs(&path)),
+            _ => print(&words),
         };
     };
     let busiest = |rates: &Rates| -> Vec<Busy> {

@@ -150,7 +150,7 @@ fn headline(state_dir: &Path, last: Option<&StoredRun>, agent: Option<&Agent>, s
         ),
     };
     let Some(last) = last else {
-        return format!("{agent}\nNothing recorded in {}.\n", state_dir.display());
+        return format!("{agent}\nNothing recorded of any run in {}.\n", state_dir.display());
     };
     let started = time::short(last.record.started_ns);
     let headline = match state {
