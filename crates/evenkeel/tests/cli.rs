@@ -70,6 +70,9 @@ fn every_help_has_an_example_that_starts_the_command_itself() {
         let help = stdout(&[&command, "--help"]);
         let example = help.split_once("Example").map(|(_, rest)| rest).unwrap_or_default();
         assert!(example.contains(&format!("evenkeel {command}")), "{command} --help has no example:\n{help}");
+        let (own, everywhere) =
+            help.split_once("Options of every command:").expect("options of every command");
+        assert!(!own.contains("--state-dir <DIR>") && everywhere.contains("--state-dir <DIR>"), "{help}");
     }
 }
 

@@ -257,14 +257,16 @@ impl<T> Table<T> {
             table.add_row(fields.iter().map(|field| Cell::new((field.get)(row).to_text(field.decimals))));
         }
         let last = fields.len().saturating_sub(1);
+        let widest = table.column_max_content_widths();
         for (index, field) in fields.iter().enumerate() {
             if let Some(column) = table.column_mut(index) {
-                column.set_padding((0, if index == last { 0 } else { 2 }));
+                let apart = if index == last { 0 } else { 2 };
+                column.set_padding((0, apart));
                 if field.right {
                     column.set_cell_alignment(CellAlignment::Right);
                     if width.is_some() {
-                        // Numbers are never wrapped.
-                        let least = field.heading.len().max(6) as u16 + 2;
+                        // Numbers are never wrapped, and take no more room than they need.
+                        let least = (field.heading.len().max(6) as u16).min(widest[index]) + apart;
                         column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
                     }
                 }
@@ -348,6 +350,17 @@ mod tests {
     fn csv_quotes_what_needs_it() {
         let table = Table::new(vec![Field::text("a", "A", |s: &String| s.clone())]);
         assert_eq!(table.csv(&["x,\"y\"\n".to_owned()]), "a\n\"x,\"\"y\"\"\n\"\n");
+    }
+
+    #[test]
+    fn numbers_are_not_wrapped_and_leave_the_room_to_words() {
+        let core = Field::integer("core", "CORE", |_: &&str| Some(1));
+        let table = Table::new(vec![core, Field::text("owner", "WHOSE", |owner: &&str| *owner)]);
+        let long = "container of the team that bakes bread every morning";
+        let text = table.text(&[long], Some(60));
+        assert_eq!(text, format!("CORE  WHOSE\n   1  {long}\n"));
+        let wide = Table::new(vec![Field::integer("n", "N", |_: &&str| Some(1_234_567))]);
+        assert_eq!(wide.text(&[""], Some(60)), "      N\n1234567\n");
     }
 
     #[test]

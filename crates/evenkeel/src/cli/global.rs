@@ -8,22 +8,26 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use evenkeel_console::Failure;
 use evenkeel_observe::Sampling;
 
+/// Set apart in the help, or they stand between a command's own.
+const EVERYWHERE: &str = "Options of every command";
+
 /// Options every command takes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Global {
     /// Form of the result on stdout.
-    #[arg(short, long, global = true, value_enum, default_value_t = Format::Text)]
+    #[arg(short, long, global = true, help_heading = EVERYWHERE, value_enum, default_value_t = Format::Text)]
     pub output: Format,
     /// Configuration file (TOML); without it /etc/evenkeel/config.toml, where there is one.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Read a tree made by `capture` instead of this host (reading commands only).
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// Where the journal and the history are kept.
     #[arg(
         long,
         global = true,
+        help_heading = EVERYWHERE,
         value_name = "DIR",
         default_value = "/var/lib/evenkeel",
         env = "EVENKEEL_STATE_DIR"
@@ -31,10 +35,10 @@ pub struct Global {
     pub state_dir: PathBuf,
     /// How tasks are sampled: by bpf (cheap, and short-lived tasks are counted), by proc, or auto: bpf where this kernel
     /// and the caller's privileges allow it, else proc, saying why.
-    #[arg(long, global = true, value_name = "WAY", env = "EVENKEEL_SAMPLING", value_parser = sampling())]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "WAY", env = "EVENKEEL_SAMPLING", value_parser = sampling())]
     pub sampling: Option<Sampling>,
     /// More detail on stderr; repeat for more.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, help_heading = EVERYWHERE, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
 

@@ -37,7 +37,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 }
 
 /// One change as shown.
-struct Row {
+pub(super) struct Row {
     plan: String,
     target: String,
     task: Option<evenkeel_base::TaskId>,
@@ -50,15 +50,15 @@ struct Row {
     predicted: Option<TaskPredicted>,
 }
 
-fn table() -> Table<Row> {
+pub(super) fn table() -> Table<Row> {
     Table::new(vec![
-        Field::text("plan", "lever", |r: &Row| r.plan.clone()),
-        Field::text("target", "target", |r: &Row| r.target.clone()),
-        Field::text("knob", "knob", |r: &Row| r.knob),
-        Field::text("from", "from", |r: &Row| r.from.clone().unwrap_or_else(|| "?".to_owned())),
-        Field::text("to", "to", |r: &Row| r.to.clone()),
-        Field::text("why", "why", |r: &Row| r.why.clone()),
-        Field::text("effect", "predicted", |r: &Row| r.effect.clone().unwrap_or_else(|| "?".to_owned())),
+        Field::text("plan", "LEVER", |r: &Row| r.plan.clone()),
+        Field::text("target", "TARGET", |r: &Row| r.target.clone()),
+        Field::text("knob", "KNOB", |r: &Row| r.knob),
+        Field::text("from", "FROM", |r: &Row| r.from.clone().unwrap_or_else(|| "?".to_owned())),
+        Field::text("to", "TO", |r: &Row| r.to.clone()),
+        Field::text("why", "WHY", |r: &Row| r.why.clone()),
+        Field::text("effect", "PREDICTED", |r: &Row| r.effect.clone().unwrap_or_else(|| "?".to_owned())),
     ])
 }
 
@@ -133,9 +133,9 @@ fn tiers_text(tiers: &[TierDocument<'_>]) -> String {
         return String::new();
     }
     let fields = vec![
-        Field::text("name", "tier as the host says", |r: &TierDocument<'_>| printable(r.name)),
-        Field::text("tier", "tier", |r: &TierDocument<'_>| r.tier),
-        Field::text("from", "from", |r: &TierDocument<'_>| printable(r.from)),
+        Field::text("name", "TIER AS THE HOST SAYS", |r: &TierDocument<'_>| printable(r.name)),
+        Field::text("tier", "TIER", |r: &TierDocument<'_>| r.tier),
+        Field::text("from", "FROM", |r: &TierDocument<'_>| printable(r.from)),
     ];
     format!("\n{}`run --tiers auto` goes by these.\n", Table::new(fields).text(tiers, None))
 }

@@ -97,7 +97,7 @@ struct Scene {
 
 /// What one load got.
 #[derive(Debug, Clone)]
-struct Row {
+pub(super) struct Row {
     scene: String,
     place: String,
     load: String,
@@ -375,24 +375,24 @@ fn watch(
     Ok(rows)
 }
 
-fn table() -> Table<Row> {
+pub(super) fn table() -> Table<Row> {
     Table::new(vec![
-        Field::text("scene", "scene", |r: &Row| r.scene.clone()),
-        Field::text("place", "place", |r: &Row| r.place.clone()),
-        Field::text("load", "load", |r: &Row| r.load.clone()),
-        Field::number("promised_pct", "promised %", 1, |r: &Row| r.promised),
-        Field::number("wanted_pct", "wanted %", 0, |r: &Row| r.wanted),
-        Field::number("got_pct", "got %", 1, |r: &Row| Some(r.got).filter(|_| r.seconds > 0)),
-        Field::number("while_runnable_pct", "while runnable %", 1, |r: &Row| r.while_runnable),
-        Field::integer("seconds", "seconds", |r: &Row| Some(r.seconds as i64)),
-        Field::new("broken_s", "broken s", |r: &Row| {
+        Field::text("scene", "SCENE", |r: &Row| r.scene.clone()),
+        Field::text("place", "PLACE", |r: &Row| r.place.clone()),
+        Field::text("load", "LOAD", |r: &Row| r.load.clone()),
+        Field::number("promised_pct", "PROMISED %", 1, |r: &Row| r.promised),
+        Field::number("wanted_pct", "WANTED %", 0, |r: &Row| r.wanted),
+        Field::number("got_pct", "GOT %", 1, |r: &Row| Some(r.got).filter(|_| r.seconds > 0)),
+        Field::number("while_runnable_pct", "WHILE RUNNABLE %", 1, |r: &Row| r.while_runnable),
+        Field::integer("seconds", "SECONDS", |r: &Row| Some(r.seconds as i64)),
+        Field::new("broken_s", "BROKEN s", |r: &Row| {
             r.promised.map_or(Value::Absent, |_| Value::Integer(r.broken as i64))
         }),
-        Field::new("broken_2_points_s", "by > 2 points", |r: &Row| {
+        Field::new("broken_2_points_s", "BY > 2 POINTS", |r: &Row| {
             r.promised.map_or(Value::Absent, |_| Value::Integer(r.badly as i64))
         }),
-        Field::number("worst_points", "worst points", 1, |r: &Row| r.promised.map(|_| r.worst)),
-        Field::new("rate_broken_s", "short as rate s", |r: &Row| {
+        Field::number("worst_points", "WORST POINTS", 1, |r: &Row| r.promised.map(|_| r.worst)),
+        Field::new("rate_broken_s", "SHORT AS RATE s", |r: &Row| {
             r.promised.map_or(Value::Absent, |_| Value::Integer(r.rate_broken as i64))
         }),
     ])

@@ -216,20 +216,20 @@ fn table() -> Table<Row> {
     let value = |e: Option<Estimate>| e.map(|e| e.value);
     let half = |e: Option<Estimate>| e.map(|e| e.high - e.value);
     Table::new(vec![
-        Field::integer("seed", "seed", |r: &Row| Some(r.mix.seed as i64)),
-        Field::integer("tasks", "tasks", |r: &Row| Some(r.mix.tasks.len() as i64)),
-        Field::number("wanted_pct", "wanted %", 0, |r: &Row| Some(r.mix.wanted_pct())),
-        Field::text("mix", "mix", |r: &Row| r.mix.to_string()).documents_only(),
-        Field::text("choice", "choice", |r: &Row| r.choice.clone()),
-        Field::text("why", "why", |r: &Row| r.why.clone()).documents_only(),
-        Field::number("decided_s", "decided s", 0, |r: &Row| Some(r.decided_s)),
-        Field::integer("rounds", "rounds", |r: &Row| Some(r.rounds as i64)),
-        Field::number("default_fulfilment", "default", 3, move |r: &Row| value(r.default)),
-        Field::number("choice_fulfilment", "choice", 3, move |r: &Row| value(r.choice_fulfilment)),
-        Field::number("realtime_ceiling", "ceiling", 3, move |r: &Row| value(r.ceiling)),
-        Field::number("gain", "gain", 3, move |r: &Row| value(r.gain)),
+        Field::integer("seed", "SEED", |r: &Row| Some(r.mix.seed as i64)),
+        Field::integer("tasks", "TASKS", |r: &Row| Some(r.mix.tasks.len() as i64)),
+        Field::number("wanted_pct", "WANTED %", 0, |r: &Row| Some(r.mix.wanted_pct())),
+        Field::text("mix", "MIX", |r: &Row| r.mix.to_string()).documents_only(),
+        Field::text("choice", "CHOICE", |r: &Row| r.choice.clone()),
+        Field::text("why", "WHY", |r: &Row| r.why.clone()).documents_only(),
+        Field::number("decided_s", "DECIDED s", 0, |r: &Row| Some(r.decided_s)),
+        Field::integer("rounds", "ROUNDS", |r: &Row| Some(r.rounds as i64)),
+        Field::number("default_fulfilment", "BY DEFAULT", 3, move |r: &Row| value(r.default)),
+        Field::number("choice_fulfilment", "BY CHOICE", 3, move |r: &Row| value(r.choice_fulfilment)),
+        Field::number("realtime_ceiling", "CEILING", 3, move |r: &Row| value(r.ceiling)),
+        Field::number("gain", "GAIN", 3, move |r: &Row| value(r.gain)),
         Field::number("gain_margin", "±95 %", 3, move |r: &Row| half(r.gain)),
-        Field::number("gap_closed", "gap closed", 2, |r: &Row| r.closed()),
+        Field::number("gap_closed", "GAP CLOSED", 2, |r: &Row| r.closed()),
     ])
 }
 
@@ -312,6 +312,22 @@ mod tests {
             choice_fulfilment: None,
             ceiling: None,
             gain: gain.map(|value| Estimate { value, low: value - 0.005, high: value + 0.005 }),
+        }
+    }
+
+    #[test]
+    fn headings_are_in_capitals_as_in_other_tables() {
+        use crate::cli::{plan, promises};
+        let headings = [
+            table().text([], None),
+            aa::table().text([], None),
+            plan::table().text([], None),
+            promises::table().text([], None),
+        ];
+        for heading in headings {
+            let words = heading.split_whitespace().filter(|word| *word != "s");
+            assert!(words.clone().all(|word| word == word.to_uppercase()), "{heading}");
+            assert!(words.count() > 5, "{heading}");
         }
     }
 

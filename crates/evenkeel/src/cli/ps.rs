@@ -22,7 +22,7 @@ use super::{Failure, Format, Global, Outcome, show};
 /// Percent is of ONE CPU. WAIT is the time runnable but not running, throttling included. `?` is unknown, `-` is none.
 /// A pod's or container's view nests what is inside, with the core each process ran on last, and has the bytes per second that
 /// its network received and sent where it is not the host's; `--by cpu` goes the other way: each core's tasks and whose they
-/// are.
+/// are. A terminal of fewer than 100 columns shows no switches and no class.
 ///
 /// Example: evenkeel ps --by pod --interval 5s
 #[derive(Debug, clap::Args)]

@@ -45,7 +45,7 @@ const LOADS: [(Scene, Kind, &str); 4] = [
 
 /// What came of one decision.
 #[derive(Debug, Clone)]
-struct Row {
+pub(super) struct Row {
     seed: u64,
     load: &'static str,
     candidates: usize,
@@ -208,18 +208,18 @@ fn row(outcome: &Result<Decision, NoTrial>, in_force: &str) -> Row {
     }
 }
 
-fn table() -> Table<Row> {
+pub(super) fn table() -> Table<Row> {
     Table::new(vec![
-        Field::integer("seed", "seed", |r: &Row| Some(r.seed as i64)),
-        Field::text("load", "load", |r: &Row| r.load.to_owned()),
-        Field::integer("candidates", "candidates", |r: &Row| Some(r.candidates as i64)),
-        Field::integer("writes", "writes", |r: &Row| Some(r.writes as i64)),
-        Field::new("confirmed", "confirmed", |r: &Row| Value::Bool(r.confirmed)),
-        Field::integer("pairs", "pairs", |r: &Row| Some(r.pairs as i64)),
-        Field::number("evidence", "evidence", 1, |r: &Row| Some(r.evidence)),
-        Field::new("kept", "kept", |r: &Row| r.kept.clone().map_or(Value::Absent, Value::Text)),
-        Field::text("why", "why", |r: &Row| r.why.clone()).documents_only(),
-        Field::number("seconds", "seconds", 0, |r: &Row| Some(r.seconds)),
+        Field::integer("seed", "SEED", |r: &Row| Some(r.seed as i64)),
+        Field::text("load", "LOAD", |r: &Row| r.load.to_owned()),
+        Field::integer("candidates", "CANDIDATES", |r: &Row| Some(r.candidates as i64)),
+        Field::integer("writes", "WRITES", |r: &Row| Some(r.writes as i64)),
+        Field::new("confirmed", "CONFIRMED", |r: &Row| Value::Bool(r.confirmed)),
+        Field::integer("pairs", "PAIRS", |r: &Row| Some(r.pairs as i64)),
+        Field::number("evidence", "EVIDENCE", 1, |r: &Row| Some(r.evidence)),
+        Field::new("kept", "KEPT", |r: &Row| r.kept.clone().map_or(Value::Absent, Value::Text)),
+        Field::text("why", "WHY", |r: &Row| r.why.clone()).documents_only(),
+        Field::number("seconds", "SECONDS", 0, |r: &Row| Some(r.seconds)),
     ])
 }
 

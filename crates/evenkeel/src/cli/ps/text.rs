@@ -77,9 +77,24 @@ fn flat(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
     if shown.is_empty() {
         return (String::new(), 0, 0);
     }
+    let width = show::width();
+    (columns(args.by == By::Task, width).text(shown, width), shown.len(), rows.len())
+}
+
+/// From this width on there is room for every column.
+const WIDE: u16 = 100;
+
+/// A table for this width: a narrow one leaves out how often tasks switch and their class, as `top` does.
+fn columns<'a>(threads: bool, width: Option<u16>) -> Table<&'a Row> {
+    let wide = width.is_none_or(|width| width >= WIDE);
+    let owner = match (wide, threads) {
+        (true, _) => 26,
+        (false, false) => 22,
+        (false, true) => 13,
+    };
     let mut fields =
         vec![Field::new("pid", "PID", |row: &&Row| Value::Integer(row.task.id.tgid.into())).right()];
-    if args.by == By::Task {
+    if threads {
         fields.push(Field::new("tid", "TID", |row: &&Row| Value::Integer(row.task.id.tid.into())).right());
     }
     fields.extend([
@@ -88,17 +103,21 @@ fn flat(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
         Field::number("cpu_pct", "CPU %", 1, |row: &&Row| Some(row.task.cpu_pct)),
         Field::number("wait_pct", "WAIT %", 1, |row: &&Row| row.task.wait_pct),
         Field::number("throttled_pct", "THR %", 1, |row: &&Row| row.throttled_pct),
-        Field::number("voluntary", "VOL/s", 0, |row: &&Row| row.task.voluntary_per_s),
-        Field::number("involuntary", "INV/s", 0, |row: &&Row| row.task.involuntary_per_s),
-        Field::new("sched", "CLASS", |row: &&Row| {
-            row.task.sched.map_or(Value::Unknown, |s| Value::Text(class(&s)))
-        }),
-        Field::new("owner", "WHOSE", |row: &&Row| match row.owner() {
-            Value::Text(owner) => Value::Text(cut(&owner, 26)),
-            other => other,
-        }),
     ]);
-    (Table::new(fields).text(shown, show::width()), shown.len(), rows.len())
+    if wide {
+        fields.extend([
+            Field::number("voluntary", "VOL/s", 0, |row: &&Row| row.task.voluntary_per_s),
+            Field::number("involuntary", "INV/s", 0, |row: &&Row| row.task.involuntary_per_s),
+            Field::new("sched", "CLASS", |row: &&Row| {
+                row.task.sched.map_or(Value::Unknown, |s| Value::Text(class(&s)))
+            }),
+        ]);
+    }
+    fields.push(Field::new("owner", "WHOSE", move |row: &&Row| match row.owner() {
+        Value::Text(text) => Value::Text(cut(&text, owner)),
+        other => other,
+    }));
+    Table::new(fields)
 }
 
 fn core(task: &TaskView) -> Value {
@@ -287,4 +306,42 @@ fn cpu_tasks() -> Table<Row> {
         }),
         Field::new("owner", "WHOSE", Row::owner),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_base::TaskId;
+
+    #[test]
+    fn a_line_fits_into_a_usual_terminal() {
+        let task = TaskView {
+            id: TaskId { tgid: 4_194_300, tid: 4_194_301, start_time: 1 },
+            comm: "fifteen-letters".into(),
+            cpu: Some(1023),
+            cpu_pct: 12_345.6,
+            wait_pct: Some(99_999.9),
+            voluntary_per_s: Some(123_456.0),
+            involuntary_per_s: Some(123_456.0),
+            ..TaskView::default()
+        };
+        let unit = Some("a-service-whose-name-is-rather-long.service".to_owned());
+        let row = Row {
+            task,
+            threads: 1,
+            throttled_pct: Some(100.0),
+            cgroup: None,
+            container: None,
+            pod: None,
+            vm: None,
+            unit,
+            placed: true,
+        };
+        for (threads, width) in [(false, 80), (true, 80), (false, 110)] {
+            let text = columns(threads, Some(width)).text([&&row], Some(width));
+            assert_eq!(text.lines().count(), 2, "one line of heading, one of the task:\n{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= width.into()), "{text}");
+            assert_eq!(text.contains("VOL/s"), width == 110, "{text}");
+        }
+    }
 }
