@@ -124,7 +124,7 @@ fn each_screen_is_shown_on_a_terminal_as_users_have_it() {
     screen.keys("3");
     screen.shows("QUEUE");
     screen.keys("4");
-    screen.shows("No `evenkeel run` at work");
+    screen.shows("No agent is running.");
     screen.keys("5");
     screen.shows("No history on this host");
     screen.keys("?");

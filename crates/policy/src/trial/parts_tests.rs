@@ -265,16 +265,16 @@ fn the_age_of_settings_is_the_time_since_they_took_hold() {
 #[test]
 fn who_does_not_look_good_when_time_is_up_makes_room_for_the_next() {
     let mut trial = Trial::new(2, TrialRules::default(), PACE);
-    let mut noise = 4.0;
+    let mut noise = [4.0; 3];
     let mut differences = [9.0, -9.0, 9.0, -9.0, -1.0].into_iter().cycle();
     let mut confirmed: Vec<usize> = Vec::new();
     while let Some(turn) = trial.next(1e3) {
-        noise = -noise;
+        noise[turn.candidate] *= -1.0;
         let got = match trial.part() {
             // Two that cannot be told apart, and neither of which helps.
             Part::Confirmation if turn.candidate == 0 => 100.0,
             Part::Confirmation => 100.0 + differences.next().unwrap(),
-            _ => [100.0, 104.0, 104.1][turn.candidate] + noise,
+            _ => [100.0, 104.0, 104.1][turn.candidate] + noise[turn.candidate],
         };
         trial.record(summary(got, 0.0), Vec::new());
         let verdicts = trial.decide().verdicts;
