@@ -225,8 +225,10 @@ fn is_whole(answer: &[u8], most: usize) -> bool {
     length.is_some_and(|length| answer.len() - head >= length)
 }
 
+/// Where the body begins. Some servers end lines by a newline alone.
 fn end_of_head(answer: &[u8]) -> Option<usize> {
-    answer.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
+    let behind = |end: &[u8]| answer.windows(end.len()).position(|part| part == end).map(|at| at + end.len());
+    behind(b"\r\n\r\n").into_iter().chain(behind(b"\n\n")).min()
 }
 
 fn header(head: &[u8], name: &str) -> Option<String> {
@@ -253,19 +255,17 @@ fn taken_apart(answer: &[u8]) -> io::Result<Answer> {
 /// # Errors
 /// Its status is not 200, or it ends before its end: a part of a page is no page with less on it.
 pub fn body_of(answer: &[u8]) -> io::Result<String> {
-    let head = end_of_head(answer).unwrap_or(answer.len());
-    let length = header(&answer[..head], "content-length").and_then(|value| value.parse::<usize>().ok());
-    let text = String::from_utf8_lossy(answer);
-    let (first, body) =
-        text.split_once("\r\n\r\n").or_else(|| text.split_once("\n\n")).unwrap_or((&text, ""));
+    let (head, body) = answer.split_at(end_of_head(answer).unwrap_or(answer.len()));
+    let first = String::from_utf8_lossy(head);
     let status = first.lines().next().unwrap_or_default();
     if status.split_whitespace().nth(1) != Some("200") {
         return Err(io::Error::other(format!("answered {:?}", excerpt(status))));
     }
-    if length.is_some_and(|length| answer.len() - head < length) {
+    let length = header(head, "content-length").and_then(|value| value.parse::<usize>().ok());
+    if length.is_some_and(|length| body.len() < length) {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut off"));
     }
-    Ok(body.to_owned())
+    Ok(String::from_utf8_lossy(body).into_owned())
 }
 
 /// A text as a part of a path or of a query.
@@ -349,6 +349,11 @@ mod tests {
         for cut in ["6", "18446744073709551615"] {
             assert_eq!(body_of(page(cut).as_bytes()).unwrap_err().to_string(), "the answer was cut off");
         }
+        // A server of a few lines of shell.
+        let short =
+            |length: &str| format!("HTTP/1.0 200 OK\nContent-Length: {length}\n\nup 1\n\r\n\r\nup 2\n");
+        assert_eq!(body_of(short("14").as_bytes()).unwrap(), "up 1\n\r\n\r\nup 2\n");
+        assert_eq!(body_of(short("15").as_bytes()).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         // Of an error the status counts.
         let error = b"HTTP/1.1 503 Busy\r\nContent-Length: 9\r\n\r\n";
         assert!(body_of(error).unwrap_err().to_string().contains("503"));
