@@ -80,13 +80,15 @@ pub(super) fn fill(target: &mut Target, window: &Window<'_>, aim: &Aim) {
 /// Takes the target's part of the stolen time out of what it looks like.
 fn take_stolen(split: &mut Split, busy_ns: u64, stolen_ns: u64) {
     let part_of = |whole: u64| if whole > 0 { split.ran_s * stolen_ns as f64 / whole as f64 } else { 0.0 };
-    // Most schedulers' run time leaves out what was stolen, so it is part of what looks like sleep.
+    // Most schedulers' run time leaves out what was stolen, so it is part of what looks like sleep. The host's mean may be more than
+    // all of that.
     let part = part_of(busy_ns);
-    if part <= split.slept_s {
+    if split.slept_s >= 0.5 * part {
+        let part = part.min(split.slept_s);
         split.slept_s -= part;
         split.stolen_s = Some(part);
     } else {
-        // Who slept for less than that has it in its run time: this scheduler counts it there.
+        // Who slept for much less than that has it in its run time: this scheduler counts it there.
         let part = part_of(busy_ns.saturating_add(stolen_ns));
         split.ran_s -= part;
         split.stolen_s = Some(part);
@@ -144,6 +146,10 @@ mod tests {
         let mut busy = split(8.0, 2.0);
         take_stolen(&mut busy, 8 * SECOND, 2 * SECOND);
         assert_eq!((busy.ran_s, busy.slept_s, busy.stolen_s), (8.0, 0.0, Some(2.0)));
+        // From its CPU a little less was stolen than from the others.
+        let mut busy = split(8.25, 1.75);
+        take_stolen(&mut busy, 8 * SECOND, 2 * SECOND);
+        assert_eq!((busy.ran_s, busy.slept_s, busy.stolen_s), (8.25, 0.0, Some(1.75)));
     }
 
     #[test]
