@@ -78,10 +78,8 @@ impl Members {
             };
             // The kernel knows a process by its id alone: what becomes of one that ended is not to undo what it was told of the
             // next one with that id.
-            let id = process.0;
-            let has_successor =
-                self.known.range((id, 0)..=(id, u64::MAX)).any(|(other, _)| *other != process);
-            if of != 0 || !has_successor {
+            let (id, start) = process;
+            if self.known.range((id, start.saturating_add(1))..=(id, u64::MAX)).next().is_none() {
                 puts.push((process, self.number(of)?));
             }
         }
@@ -290,6 +288,11 @@ mod tests {
         assert_eq!(follow(0, &[]), []);
         // In the same scope the one that ended comes first.
         assert_eq!(follow(1, &[(7, 3)]), [((7, 2), NOBODY), ((7, 3), 2)]);
+        // It goes from one scope after the other.
+        assert_eq!((follow(2, &[(9, 1)]).len(), follow(3, &[(9, 1)]).len()), (1, 1));
+        assert_eq!(follow(4, &[(9, 1)]).len(), 1);
+        assert_eq!(follow(2, &[(9, 2)]).last(), Some(&((9, 2), 3)));
+        assert_eq!((follow(3, &[]), follow(4, &[])), (vec![], vec![]));
     }
 
     #[test]
