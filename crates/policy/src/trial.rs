@@ -1,12 +1,11 @@
 //! A trial: which of several candidates is put in force, if any. *Screen, then confirm.*
 //!
-//! Candidate 0 is the present state, the baseline. Screening gives every challenger a window or two and may choose by any
-//! heuristic. The one or two that look best are then confirmed, one after the other, on *fresh* pairs of windows, baseline
-//! and candidate in an order that a coin decides, by evidence that is valid by this coin alone and at every stopping time
-//! ([`evenkeel_base::stats::bets`]). The error budget is one for the whole decision: it is split over the candidates that
-//! are confirmed, however many were screened. The guard must be satisfied by the same pairs ([`crate::guard`]). Last, the
-//! candidate stays in force for some seconds, and its gain must still be there: what only came from a backlog, or
-//! fades, is no gain.
+//! Candidate 0 is the present state, the baseline. Screening gives every challenger a window or two and may choose by any heuristic. The
+//! one or two that look best are then confirmed, one after the other, on *fresh* pairs of windows, baseline and candidate in an order that
+//! a coin decides, by evidence that is valid by this coin alone and at every stopping time ([`evenkeel_base::stats::bets`]). The error
+//! budget is one for the whole decision: it is split over the candidates that are confirmed, however many were screened. The guard must be
+//! satisfied by the same pairs ([`crate::guard`]). Last, the candidate stays in force for some seconds, and its gain must still be there:
+//! what only came from a backlog, or fades, is no gain.
 //!
 //! The trial is pure: the caller applies the candidate that [`Trial::next`] names, waits, measures a window, and hands it to
 //! [`Trial::record`].
@@ -44,8 +43,7 @@ pub use verdict::{Decision, Verdict};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrialRules {
-    /// Gain of the score that is worth a change, as a ratio to the CPU got (0.01 is one percent): below it a change is not
-    /// worth its risk even if it is real.
+    /// Gain of the score from which a change is worth its risk, as a ratio to the CPU got (0.01 is one percent).
     pub min_gain: f64,
     /// Points of CPU that a point of waiting is worth in the score.
     pub wait_price: f64,
@@ -108,8 +106,7 @@ struct Entry {
 
 #[derive(Debug)]
 enum Phase {
-    /// Windows under the present state before anything is changed, and of the host as found where protections are held
-    /// against it.
+    /// Windows under the present state before any change, and of the host as found where protections are held against it.
     Lead(Vec<usize>),
     /// Turns left of the round, and rounds done.
     Screen(Vec<usize>, usize),
@@ -302,8 +299,7 @@ impl Trial {
         }
     }
 
-    /// Whether more time may change the outcome: a candidate is being confirmed and looks good enough so far. One that does not
-    /// makes room for the next.
+    /// Whether more time may change the outcome. A candidate that is being confirmed and does not look good makes room for the next.
     pub fn is_worth_more_time(&mut self) -> bool {
         match &mut self.phase {
             Phase::Confirm(confirmation, rest) if !(confirmation.ended() || confirmation.promising()) => {
