@@ -73,7 +73,7 @@ impl KeptChange {
         Self { proved_ns: Some(ns), ..self }
     }
 
-    /// The same change covers more.
+    /// The same change covers more, or less.
     pub fn extend(&mut self, plan: Plan) {
         self.plan = plan;
     }

@@ -62,9 +62,8 @@ fn recorded(state: &Path) -> u64 {
     let start = now_ns() - 70 * S;
     let mut store = Store::open(&state.join(evenkeel_store::FILE_NAME), Limits::default()).unwrap();
     let ids = [(10, 10), (10, 11), (20, 20)].map(|(tgid, tid)| TaskId { tgid, tid, start_time: 5 });
-    for (id, comm, container) in
-        [(ids[0], "make", None), (ids[1], "worker", None), (ids[2], "redis", Some("cache"))]
-    {
+    let tasks = [("make", None), ("worker", None), ("redis", Some("cache"))];
+    for (id, (comm, container)) in ids.into_iter().zip(tasks) {
         let container = container.map(str::to_owned);
         store.name_task(id, TaskInfo { comm: comm.into(), container, ..TaskInfo::default() });
     }
@@ -147,10 +146,9 @@ fn runs_are_listed_and_shown() {
     let state = tempfile::tempdir().unwrap();
     recorded(state.path());
     let list = ok(state.path(), &["history"]);
-    assert!(
-        list.contains("container:cache") && list.contains("0.990") && list.contains("61 at full rate"),
-        "{list}"
-    );
+    for part in ["container:cache", "0.990", "61 at full rate"] {
+        assert!(list.contains(part), "{list}");
+    }
     let csv = ok(state.path(), &["history", "-o", "csv"]);
     assert_eq!((csv.lines().count(), csv.starts_with("run,started,")), (2, true));
     let run = document(state.path(), &["history", "--run", "last"]);
@@ -400,8 +398,7 @@ fn what_was_taken_back_is_replayed_when_that_was() {
     let told = replay["moments"].as_array().unwrap().iter();
     let told = told.map(|moment| of(moment, "kind") + " " + &of(moment, "settings"));
     let told: Vec<_> = told.filter(|told| !told.starts_with("begins") && !told.starts_with("set")).collect();
-    let default = "rates kernel default";
-    let batch = "rates batch";
+    let (default, batch) = ("rates kernel default", "rates batch");
     let expected = [default, "kept batch", batch, batch, "refused batch", default, default, default];
     assert_eq!(told, expected, "{replay:#}");
 }
@@ -450,10 +447,8 @@ fn status_knows_a_killed_run_from_a_living_agent() {
     assert_eq!((&status["state"], &status["settings"]), (&"killed".into(), &"kernel default".into()));
     assert_eq!(status["changes"], Value::Array(Vec::new()));
     let text = ok(state.path(), &["status"]);
-    assert!(
-        text.contains("did not end by itself; nothing of it is left") && !text.contains("batch nice 0"),
-        "{text}"
-    );
+    assert!(text.contains("did not end by itself; nothing of it is left"), "{text}");
+    assert!(!text.contains("batch nice 0"), "{text}");
 
     // This process takes the lock, as an agent would, and records a run of its own.
     let lock = evenkeel_actuate::FileMedium::open(state.path()).unwrap();
