@@ -32,7 +32,7 @@ pub trait Host: Send + Sync + 'static {
 pub struct Running {
     /// Who is at work since when, in lines.
     pub headline: String,
-    /// What it did so far; `None` where none is at work.
+    /// What it did so far; `None` where none is at work, or it records nothing.
     pub record: Option<Box<RunRecord>>,
 }
 

@@ -76,10 +76,14 @@ fn has_journal(state_dir: &Path) -> bool {
     FileMedium::journal(state_dir).try_exists().unwrap_or(true)
 }
 
-/// What `top` shows of it: in a sentence, and the record while its agent is at work.
+/// What `top` shows of it: in sentences, and the record while its agent is at work.
 pub(super) fn at_work(state_dir: &Path) -> anyhow::Result<(String, Option<RunRecord>)> {
     let (last, agent, state) = read(state_dir)?;
-    let headline = headline(state_dir, last.as_ref(), agent.as_ref(), state);
+    let mut headline = headline(state_dir, last.as_ref(), agent.as_ref(), state);
+    // An agent that records no history is at work without a record.
+    if agent.is_none() {
+        headline += "Nothing is being changed. `evenkeel plan` shows what a loop would try; `evenkeel run` starts one.\n";
+    }
     Ok((headline, last.filter(|_| state == State::Running).map(|run| run.record)))
 }
 
@@ -171,4 +175,18 @@ fn headline(state_dir: &Path, last: Option<&StoredRun>, agent: Option<&Agent>, s
         ),
     };
     format!("{agent}\n{headline}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_being_changed_only_while_no_agent_is_running() {
+        let dir = tempfile::tempdir().unwrap();
+        let words = || at_work(dir.path()).unwrap().0;
+        assert!(words().contains("No agent is running.") && words().contains("Nothing is being changed."));
+        let _lock = FileMedium::open(dir.path()).unwrap();
+        assert!(words().starts_with("An agent is running") && !words().contains("Nothing is"), "{}", words());
+    }
 }
