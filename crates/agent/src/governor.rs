@@ -71,6 +71,8 @@ pub struct Purpose {
 const LEAST: Duration = Duration::from_millis(60);
 /// By how much a counter of the host may be ahead, seconds.
 const AHEAD_S: f64 = 0.1;
+/// Share of the time that is no theft worth a word, by the host's counters.
+const LITTLE: f64 = 0.02;
 /// Lateness of a look that is usual, seconds.
 const USUAL_S: f64 = 0.03;
 /// Share of the run time in which a probe says nothing was done, from which that is stolen. Less than that is also what a
@@ -120,7 +122,8 @@ impl Room {
     ) -> Self {
         let mut unused = |(cpu, busy): (&u32, &f64)| {
             let ahead = ahead_s.entry(*cpu).or_default();
-            let balance = seconds - busy + *ahead;
+            // Of one that others leave hardly anything, the little that nobody used would be most of what it wants.
+            let balance = (1.0 - LITTLE) * seconds - busy + *ahead;
             *ahead = balance.clamp(-AHEAD_S, 0.0);
             (*cpu, balance.max(0.0))
         };
@@ -315,7 +318,7 @@ impl Auto {
         let mut look = DemandSample { at_s: 0.0, seconds, got_s, wanted_s: wanted };
         let counted =
             host.and_then(|(then, now)| Some((now.steal_s? - then.steal_s?).max(0.0))).unwrap_or(0.0);
-        if counted > 0.02 * seconds {
+        if counted > LITTLE * seconds {
             // Shared out by what was used; what waited is the same time seen from the other side.
             let busy = (got_s + room.others_s).max(1e-9);
             look.wanted_s =
@@ -470,6 +473,12 @@ mod tests {
             let stolen = seems_stolen(others, 0.4);
             assert!((0.36..0.46).contains(&stolen), "{others:?}: {stolen}");
         }
+        // Next to others on the same CPU, by whose waits is not known: what nobody used is.
+        let stolen = seems_stolen([0.5, 0.0], 0.4);
+        assert!((0.75..0.85).contains(&stolen), "{stolen}");
+        // A hundredth that nobody used is as much as the thread got, and nothing to speak of.
+        let stolen = seems_stolen([0.98, 0.0], 0.01);
+        assert!(stolen < 0.02, "{stolen}");
     }
 
     #[test]
