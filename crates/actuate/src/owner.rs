@@ -2,7 +2,8 @@
 //! their own interface, so that the owner knows and does not write over it. Where it has no word for a value, or does
 //! not answer, the file is written instead.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -124,24 +125,24 @@ pub(crate) struct Owners {
     systemd: bool,
     libvirt: bool,
     /// Who did not answer in time, and when.
-    silent: Cell<Option<(&'static str, Instant)>>,
+    silent: RefCell<BTreeMap<&'static str, Instant>>,
     patience: Duration,
 }
 
 impl Owners {
     pub fn find(run: Box<dyn Run>) -> Self {
         let (docker, systemd, libvirt) = (run.has("docker"), run.has("systemctl"), run.has("virsh"));
-        Self { run, docker, systemd, libvirt, silent: Cell::new(None), patience: PATIENCE }
+        Self { run, docker, systemd, libvirt, silent: RefCell::default(), patience: PATIENCE }
     }
 
     fn ask(&self, program: &'static str, args: &[String]) -> Result<(), String> {
-        if self.silent.get().is_some_and(|(who, since)| who == program && since.elapsed() < SILENCE) {
+        if self.silent.borrow().get(program).is_some_and(|since| since.elapsed() < SILENCE) {
             return Err(format!("{program}: not asked, for it did not answer a moment ago"));
         }
         let began = Instant::now();
         let answer = self.run.run(program, args);
         if answer.is_err() && began.elapsed() >= self.patience {
-            self.silent.set(Some((program, Instant::now())));
+            self.silent.borrow_mut().insert(program, Instant::now());
         }
         answer
     }
@@ -450,7 +451,10 @@ mod tests {
         // Others are.
         assert!(write(&owners, "/machine.slice/machine-qemu\\x2d3\\x2dweb.scope").is_some());
         assert_eq!(calls.lock().unwrap().len(), 4);
-        owners.silent.set(Instant::now().checked_sub(SILENCE).map(|since| ("systemctl", since)));
+        // Who hangs as well does not make it heard again.
+        write(&owners, "/a.service");
+        assert_eq!(calls.lock().unwrap().len(), 4);
+        owners.silent.borrow_mut().values_mut().for_each(|since| *since -= SILENCE);
         write(&owners, "/a.service");
         assert_eq!(calls.lock().unwrap().len(), 5, "after a while it is asked again");
     }
