@@ -245,19 +245,39 @@ pub(crate) fn own_groups(observation: &Observation, mine: impl Fn(&TaskView) -> 
     })
 }
 
-/// The highest cgroups that hold only tasks that are `mine`. The root is none of them.
-pub(crate) fn own_tops(observation: &Observation, mine: impl Fn(&TaskView) -> bool) -> Vec<u32> {
-    let own = own_groups(observation, mine);
+/// Cgroups that hold only tasks that are `mine`, and together all that are in such ones: the one that is `named`, or the innermost that
+/// hold them. Further up, others may come and go between two looks. The root is none of them.
+pub(crate) fn own_tops(
+    observation: &Observation,
+    mine: impl Fn(&TaskView) -> bool,
+    named: Option<u32>,
+) -> Vec<u32> {
+    let own = own_groups(observation, &mine);
     let parent = |at: u32| observation.groups.get(at as usize).and_then(|group| group.parent);
-    let is_own = |at: u32| own.get(at as usize) == Some(&true) && parent(at).is_some();
-    let is_top = |at: &u32| is_own(*at) && !parent(*at).is_some_and(is_own);
-    (0..observation.groups.len() as u32).filter(is_top).collect()
+    let is_own = |at: &u32| own.get(*at as usize) == Some(&true) && parent(*at).is_some();
+    let groups: BTreeSet<u32> =
+        observation.tasks.iter().filter(|task| mine(task)).filter_map(|task| task.group).collect();
+    // By the highest of them, the way down to the innermost that holds all below it.
+    let mut ways: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for group in groups {
+        let mut way: Vec<u32> = observation.path_to_root(group).take_while(is_own).collect();
+        way.reverse();
+        let Some(highest) = way.first() else { continue };
+        let common = ways.entry(*highest).or_insert_with(|| way.clone());
+        common.truncate(common.iter().zip(&way).take_while(|(a, b)| a == b).count());
+    }
+    let chosen = |way: Vec<u32>| named.filter(|at| way.contains(at)).or(way.last().copied());
+    ways.into_values().filter_map(chosen).collect()
 }
 
 /// Of the CPU that a scope's own cgroups used, the share that no process used that is still there; `None` where that is not known, or
 /// hardly any was used.
-pub(crate) fn unseen_share(observation: &Observation, mine: impl Fn(&TaskView) -> bool) -> Option<f64> {
-    let tops = own_tops(observation, mine);
+pub(crate) fn unseen_share(
+    observation: &Observation,
+    mine: impl Fn(&TaskView) -> bool,
+    named: Option<u32>,
+) -> Option<f64> {
+    let tops = own_tops(observation, mine, named);
     let cpu_pct = |at: &u32| observation.groups.get(*at as usize)?.cpu_pct;
     let used = tops.iter().map(cpu_pct).sum::<Option<f64>>().filter(|used| *used >= LEAST_USED_PCT)?;
     let seen: f64 = tops.iter().flat_map(|top| observation.tasks_in(*top)).map(|task| task.cpu_pct).sum();

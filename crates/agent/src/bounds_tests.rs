@@ -472,3 +472,24 @@ fn of_services_cgroups_the_quota_alone_may_be_changed() {
     assert!(!allowed("/api", Setting::Weight(9)) && allowed("/work", Setting::Weight(9)));
     assert!(!bounds.has_task(observation.tasks[0].id), "its tasks may not");
 }
+
+#[test]
+fn a_scopes_own_cgroups_are_the_named_one_or_the_innermost_that_hold_it() {
+    let groups = [("/", None), ("/d", Some(0)), ("/d/a", Some(1)), ("/d/a/x", Some(2)), ("/b", Some(0))];
+    let mut host = testing::observation(&groups);
+    let tops = |host: &Observation, named| own_tops(host, |task| task.comm == "api", named);
+    host.tasks = vec![testing::task(7, "api", 3), testing::task(8, "job", 4)];
+    // What comes and goes elsewhere below /d is none of it.
+    assert_eq!(tops(&host, None), [3]);
+    assert_eq!((tops(&host, Some(2)), tops(&host, Some(1))), (vec![2], vec![1]), "it is all that is named");
+    host.tasks.push(testing::task(9, "api", 2));
+    assert_eq!(tops(&host, None), [2]);
+    host.tasks.push(testing::task(10, "api", 4));
+    assert_eq!(tops(&host, None), [2], "/b holds another one");
+    host.tasks.push(testing::task(11, "job", 1));
+    assert_eq!(tops(&host, Some(1)), [2], "and so does what is named");
+    host.tasks.remove(1);
+    assert_eq!(tops(&host, Some(4)), [2, 4]);
+    host.tasks.push(testing::task(12, "api", 0));
+    assert_eq!(tops(&host, None), [2, 4], "the root is nobody's");
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::PromiseState;
 use evenkeel_base::run::{ProtectedStatus, RunRecord};
-use evenkeel_base::{Histogram, Observation};
+use evenkeel_base::{Histogram, Observation, TaskView};
 use evenkeel_policy::protect::{self, LatencyTarget};
 use evenkeel_policy::requests::Requests;
 use evenkeel_policy::trial::Decision;
@@ -71,7 +71,8 @@ impl LatencySlo {
     /// What is to be said, once, where much of its CPU goes to processes whose waits no one sees.
     fn unseen(&mut self, observation: &Observation) -> Option<String> {
         let own = &self.protected;
-        let share = unseen_share(observation, |task| own.scope.has(task, observation));
+        let mine = |task: &TaskView| own.scope.has(task, observation);
+        let share = unseen_share(observation, mine, own.scope.group(observation));
         let much = share.filter(|share| *share >= UNSEEN);
         self.unseen =
             if much.is_some() || self.unseen >= LASTING { self.unseen.saturating_add(1) } else { 0 };

@@ -184,7 +184,8 @@ impl Keeper {
         let Some((all, cpu)) = hierarchies.and_then(|all| Some((all, all.cpu.as_ref()?))) else { return };
         for (index, usage) in self.usage.iter_mut().enumerate() {
             let mine = |task: &TaskView| self.layout.owner.get(&task.id) == Some(&index);
-            let mut tops = own_tops(observation, mine);
+            let named = self.guarantees.get(index).and_then(|own| own.stated.scope.group(observation));
+            let mut tops = own_tops(observation, mine, named);
             let is_apart = |task: &TaskView| {
                 task.group.is_some_and(|group| tops.iter().any(|top| observation.is_within(group, *top)))
             };

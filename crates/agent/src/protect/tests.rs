@@ -146,7 +146,7 @@ fn that_waits_of_short_lived_processes_are_missing_is_said_once() {
 fn cpu_that_no_process_used_which_is_still_there_went_to_short_lived_ones() {
     let mut host = testing::observation(&[("/", None), ("/work", Some(0)), ("/api", Some(0))]);
     host.tasks = vec![testing::task(7, "job", 1), testing::task(8, "job", 1), testing::task(9, "api", 2)];
-    let share = |host: &Observation| unseen_share(host, |task| task.comm == "api");
+    let share = |host: &Observation| unseen_share(host, |task| task.comm == "api", None);
     assert_eq!(share(&host), None, "what its cgroup used is not known");
     host.groups[2].cpu_pct = Some(40.0);
     host.tasks[2].cpu_pct = 10.0;
@@ -156,5 +156,6 @@ fn cpu_that_no_process_used_which_is_still_there_went_to_short_lived_ones() {
     (host.groups[2].cpu_pct, host.tasks[2].cpu_pct) = (Some(4.0), 1.0);
     assert_eq!(share(&host), None, "hardly any");
     host.groups[1].cpu_pct = Some(100.0);
-    assert_eq!(unseen_share(&host, |task| task.id.tgid == 7), None, "the cgroup of both is not its own");
+    let shared = unseen_share(&host, |task| task.id.tgid == 7, None);
+    assert_eq!(shared, None, "the cgroup of both is not its own");
 }
