@@ -7,11 +7,12 @@
 //! * the steal counter of `/proc/stat`, where the hypervisor tells;
 //! * tasks that were runnable and did not run, although neither their own quota nor other programs kept them from it:
 //!   what held back an outer cgroup, or a guest's whole machine;
-//! * gaps in time: this very loop wakes late, and the tasks seem to have run meanwhile; and work done per run time,
-//!   by a short probe. They show a hypervisor that hides.
+//! * gaps in time: this very loop wakes late without a wait for a CPU (`late`), and the tasks seem to have run meanwhile;
+//!   and work done per run time, by a short probe. They show a hypervisor that hides.
 
 mod beside;
 pub mod demand;
+mod late;
 pub(crate) mod place;
 mod probe;
 mod scope;
@@ -27,6 +28,7 @@ use evenkeel_model::families::{self, Family};
 use evenkeel_policy::governor::{DemandSample, Governor, Rules, Threshold, Verdict};
 
 use demand::{Demand, OnCpu};
+use late::Late;
 use probe::Probe;
 pub(crate) use scope::ScopeGovernor;
 
@@ -149,6 +151,7 @@ pub struct Auto {
     demand: Demand,
     exempt: Demand,
     probe: Probe,
+    late: Late,
     last: Option<(Instant, Option<u64>, Option<HostTimes>)>,
     /// See [`Room::of`].
     ahead_s: BTreeMap<u32, f64>,
@@ -229,6 +232,7 @@ impl Auto {
             demand: Demand::new(),
             exempt: Demand::new(),
             probe: Probe::default(),
+            late: Late::default(),
             last: None,
             ahead_s: BTreeMap::new(),
             limit: None,
@@ -265,7 +269,7 @@ impl Auto {
             None => on.values().map(|on| on.ran_s).sum(),
         };
         let slow = self.probe.look();
-        let late = (overslept.as_secs_f64() - USUAL_S).max(0.0) / seconds;
+        let late = (self.late.look(overslept).as_secs_f64() - USUAL_S).max(0.0) / seconds;
         let look = self.weigh(
             (seconds, most_s),
             got_s,
