@@ -34,3 +34,55 @@ pub struct BootId(pub String);
 pub fn is_unit_name(name: &str) -> bool {
     [".service", ".scope", ".slice"].iter().any(|kind| name.ends_with(kind))
 }
+
+/// A unit by its cgroup, and the manager that has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnitPath<'a> {
+    /// Its name.
+    pub unit: &'a str,
+    /// Whose manager has it, the user's number as the path has it; `None` for the system's.
+    pub user: Option<&'a str>,
+}
+
+/// The unit whose cgroup this is, of a manager of this host. Slices hold units, and so does `user@UID.service`, which is a user's
+/// manager; everything else is handed over to somebody: the systemd of a container has units of the same names below its own group,
+/// and no manager out here knows them.
+pub fn unit_of_path(path: &str) -> Option<UnitPath<'_>> {
+    let (above, unit) = path.rsplit_once('/')?;
+    let mut user = None;
+    for part in above.split('/').filter(|part| !part.is_empty()) {
+        match part.strip_prefix("user@").and_then(|rest| rest.strip_suffix(".service")) {
+            Some(uid) => user = Some(uid),
+            None if part.ends_with(".slice") => {}
+            None => return None,
+        }
+    }
+    is_unit_name(unit).then_some(UnitPath { unit, user })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_of_a_containers_systemd_are_none_of_this_hosts() {
+        fn found(path: &str) -> Option<(&str, Option<&str>)> {
+            unit_of_path(path).map(|found| (found.unit, found.user))
+        }
+        assert_eq!(found("/system.slice/web.service"), Some(("web.service", None)));
+        assert_eq!(found("/init.scope"), Some(("init.scope", None)));
+        let user = "/user.slice/user-1000.slice/user@1000.service";
+        assert_eq!(found(user), Some(("user@1000.service", None)));
+        assert_eq!(found(&format!("{user}/app.slice/web.service")), Some(("web.service", Some("1000"))));
+        let id = "4f".repeat(32);
+        for container in [
+            format!("/docker/{id}"),
+            format!("/system.slice/docker-{id}.scope"),
+            "/lxc.payload.web".to_owned(),
+        ] {
+            assert_eq!(found(&format!("{container}/system.slice/nginx.service")), None, "{container}");
+            assert_eq!(found(&format!("{container}/init.scope")), None, "{container}");
+        }
+        assert_eq!((found("/docker/web"), found("/"), found("")), (None, None, None));
+    }
+}

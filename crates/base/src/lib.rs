@@ -29,14 +29,14 @@ pub use change::{Change, FollowingLimit, GroupRef, HostScheduler, Knob, NetKnob,
 pub use cpuset::CpuSet;
 pub use facts::{HostFacts, Known};
 pub use file_error::{FileError, nearest};
-pub use id::{BootId, TaskId, is_unit_name};
+pub use id::{BootId, TaskId, UnitPath, is_unit_name, unit_of_path};
 pub use limit::{CpuClaim, CpuQuota, CpuShares, CpuWeight, Limit};
 pub use observation::{
     BesideCpu, ContainerView, ExitedView, GroupView, HostView, NetworkRate, NetworkRates, NetworkUse,
     Observation, PodView, TaskView, VmView,
 };
 pub use promise::PromiseState;
-pub use sample::{CpuTimes, ExitedSample, GroupSample, Sample, TaskSample};
+pub use sample::{CpuTimes, ExitedSample, GroupSample, Sample, TaskSample, may_have_run};
 pub use sched::{Nice, SchedAttr, SchedPolicy};
 pub use text::{cut, excerpt, printable};
 pub use topology::{Cpu, Node, Topology};

@@ -1,6 +1,6 @@
 //! What is there and how busy it was between two samples: the input of every decision and of every table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -363,6 +363,22 @@ impl Observation {
     pub fn group_cpu_pct(&self, group: u32) -> f64 {
         let counted = self.groups.get(group as usize).and_then(|view| view.cpu_pct);
         counted.unwrap_or_else(|| self.tasks_in(group).map(|task| task.cpu_pct).sum())
+    }
+
+    /// CPU that the groups of containers and machines counted, percent of one CPU, by group: what ended tasks used is in it. Less what
+    /// containers and machines inside counted, which have sums of their own.
+    pub fn counted_of_owners(&self) -> BTreeMap<u32, f64> {
+        let owned = self.containers.iter().map(|one| one.group).chain(self.vms.iter().map(|vm| vm.group));
+        let owned: BTreeSet<u32> = owned.flatten().collect();
+        let own = |at: &u32| Some((*at, self.groups.get(*at as usize)?.cpu_pct?));
+        let mut counted: BTreeMap<u32, f64> = owned.iter().filter_map(own).collect();
+        for inner in &owned {
+            let outer = self.path_to_root(*inner).skip(1).find(|at| owned.contains(at));
+            if let Some(sum) = outer.and_then(|outer| counted.get_mut(&outer)) {
+                *sum = (*sum - self.group_cpu_pct(*inner)).max(0.0);
+            }
+        }
+        counted
     }
 
     /// For how long quotas held each group back, percent of the interval, summed over CPUs: its own quota, or those of the groups

@@ -22,6 +22,13 @@ pub struct Sample {
     pub exited: Vec<ExitedSample>,
 }
 
+/// Whether a thread can have run for so long between two samples, nanoseconds: twice their distance and a second, for on a host
+/// with many tasks a sample takes its time. One that runs longer is two: a thread that is not its process's first and calls `exec`
+/// gets the first one's identity, start time included (`de_thread` in the kernel's `fs/exec.c`), and keeps its own counters.
+pub fn may_have_run(ran_ns: u64, between_ns: u64) -> bool {
+    ran_ns <= between_ns.saturating_mul(2).saturating_add(1_000_000_000)
+}
+
 /// Sums over the threads of a cgroup that are gone, since counting began (which is some time before the first sample).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitedSample {
