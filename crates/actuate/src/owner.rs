@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{CpuSet, GroupRef, Knob, Limit, Setting, is_unit_name};
+use evenkeel_base::{CpuSet, GroupRef, Knob, Limit, Setting, unit_of_path};
 use evenkeel_linux::cgroup;
 
 use crate::libvirt;
@@ -221,11 +221,10 @@ fn container(group: &GroupRef) -> Option<String> {
     (runtime == "docker").then_some(id)
 }
 
-/// The unit of the system's manager whose cgroup this is. Units of users' managers are not its own.
+/// The unit of the system's manager whose cgroup this is. Units of users' managers, and of containers', are not its own.
 fn unit(group: &GroupRef) -> Option<&str> {
-    let (parent, last) = group.path.rsplit_once('/')?;
-    (is_unit_name(last) && !is_of_user(parent) && !last.starts_with('-') && !last.starts_with('_'))
-        .then_some(last)
+    let found = unit_of_path(&group.path).filter(|found| found.user.is_none())?;
+    (!found.unit.starts_with('-') && !found.unit.starts_with('_')).then_some(found.unit)
 }
 
 fn docker_options(to: &Setting, v2: bool) -> Option<Vec<String>> {
@@ -401,11 +400,14 @@ mod tests {
         let of_user = format!("/user.slice/user@1000.service/user.slice/docker-{id}.scope");
         assert_eq!(owners.write(&group(&of_user, true), &Setting::Quota(CpuQuota::UNLIMITED)), None);
         for path in
-            ["/a", "/docker/short", "/user.slice/user@1000.service/app.slice", "/docker", "/x/-.slice"]
+            ["/a", "/docker/short", "/user.slice/user@1000.service/app.slice", "/docker", "/x.slice/-.slice"]
         {
             assert_eq!(owners.write(&group(path, true), &Setting::Weight(5)), None, "{path}");
         }
         assert_eq!(owners.write(&group(&format!("/docker/{id}"), true), &Setting::Weight(5)), None);
+        // A container's own systemd has it; this host's may have another of that name.
+        let inner = format!("/docker/{id}/system.slice/nginx.service");
+        assert_eq!(owners.write(&group(&inner, true), &Setting::Weight(5)), None);
         assert_eq!(owners.write(&group("/a.service", false), &Setting::RtRuntime(5)), None);
         assert!(calls.lock().unwrap().is_empty());
         assert!(owners.remembers(&group(&format!("/docker/{id}"), true), Knob::Quota));
