@@ -60,6 +60,8 @@ pub struct Capacity {
     cpus: Vec<u32>,
     /// Physical core of each, as an index.
     core: Vec<usize>,
+    /// What each gives, 1 for a whole one.
+    cpu_capacity: Vec<f64>,
     /// Capacity of each core in CPUs' worth of work.
     core_capacity: Vec<f64>,
 }
@@ -87,7 +89,16 @@ impl Capacity {
             core.push(index);
         }
         let core_capacity = threads.iter().map(|&n| if n > 1.0 { smt_speedup.min(n) } else { n }).collect();
-        Self { cpus, core, core_capacity }
+        Self { cpu_capacity: vec![1.0; cpus.len()], cpus, core, core_capacity }
+    }
+
+    /// Less what nobody here can have of each CPU: a hypervisor gives it to others. Parts of a CPU, 0 to 1.
+    #[must_use]
+    pub fn without(mut self, lost: impl Fn(u32) -> f64) -> Self {
+        for (cpu, capacity) in self.cpus.iter().zip(&mut self.cpu_capacity) {
+            *capacity = (1.0 - lost(*cpu)).clamp(0.0, 1.0);
+        }
+        self
     }
 }
 
@@ -227,7 +238,7 @@ impl Problem<'_> {
             }
         }
         for (c, &core) in self.machine.core.iter().enumerate() {
-            network.edge(node_cpu(c), node_core(core), 1.0);
+            network.edge(node_cpu(c), node_core(core), self.machine.cpu_capacity[c]);
         }
         for (core, &capacity) in self.machine.core_capacity.iter().enumerate() {
             network.edge(node_core(core), 1, capacity);
