@@ -58,7 +58,11 @@ pub fn due_pct(observation: &Observation, autogroups: &BTreeMap<u32, (u64, i32)>
             cpus: task.affinity.clone(),
         });
     }
-    let shares = solve(&Capacity::time(&observation.topology), &groups, &tasks).ok()?;
+    let busy = &observation.host.per_cpu;
+    let steal = |cpu: u32| busy.iter().find(|view| view.cpu == cpu).and_then(|view| view.steal_pct);
+    // What the hypervisor took is due to no one here.
+    let capacity = Capacity::time(&observation.topology).without(|cpu| steal(cpu).unwrap_or(0.0) / 100.0);
+    let shares = solve(&capacity, &groups, &tasks).ok()?;
     let of = |index: Option<usize>| match index {
         Some(index) => shares.groups.get(index).copied(),
         None => Some(shares.tasks.iter().sum()),

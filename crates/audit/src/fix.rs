@@ -1,7 +1,7 @@
 //! The commands of a fix: through the interface of whoever owns the group (systemd, Docker, Kubernetes), else the
 //! kernel's file.
 
-use evenkeel_base::{CpuSet, Observation, is_unit_name};
+use evenkeel_base::{CpuSet, Observation, unit_of_path};
 
 use super::Input;
 
@@ -32,10 +32,9 @@ enum Owner {
 /// The beginning of the command that sets a property of the unit a path is, asked of the manager that has it: units below
 /// `user@UID.service` are a user's, and the system's manager knows none of that name, or another one.
 fn set_property(path: &str) -> Option<String> {
-    let (above, last) = path.rsplit_once('/')?;
-    let unit = is_unit_name(last).then(|| quote(last))?;
-    let users = above.split('/').find_map(|part| part.strip_prefix("user@")?.strip_suffix(".service"));
-    Some(match users {
+    let found = unit_of_path(path)?;
+    let unit = quote(found.unit);
+    Some(match found.user {
         Some(uid) => {
             format!("systemctl --user --machine={} set-property {unit}", quote(&format!("{uid}@.host")))
         }
@@ -100,7 +99,11 @@ fn set_own_quota(input: &Input<'_>, group: u32, pct: f64) -> String {
     let period = kept.unwrap_or(DEFAULT_PERIOD_USEC);
     let usec = (pct / 100.0 * period as f64).round() as u64;
     match owner(input, group) {
-        Owner::Docker(name) => format!("docker update --cpu-period {period} --cpu-quota {usec} {name}"),
+        // Which of the two it was made with is in Docker's record only, and Docker refuses the other.
+        Owner::Docker(name) => format!(
+            "docker update --cpu-period {period} --cpu-quota {usec} {name}   # made with --cpus: docker update --cpus {} {name}",
+            pct / 100.0
+        ),
         Owner::Podman(name) => format!("podman update --cpu-period {period} --cpu-quota {usec} {name}"),
         Owner::Pod { namespace, pod, container } => pod_resize(
             &namespace,
@@ -222,27 +225,71 @@ fn set_cpuset_file(
     format!("echo {set} > {}", quote(&file))
 }
 
+/// The container whose own group this is. What is in it, another container perhaps, has limits of its own.
 fn docker_name<'a>(observation: &'a Observation, path: &str) -> Option<&'a str> {
+    let own = path.rsplit('/').next()?;
     let container = observation
         .containers
         .iter()
-        .find(|c| c.runtime == "docker" && c.pod.is_none() && c.id.len() >= 12 && path.contains(&c.id));
+        .find(|c| c.runtime == "docker" && c.pod.is_none() && c.id.len() >= 12 && own.contains(&c.id));
     container.map(|c| c.name.as_str())
 }
 
-/// Adds kernel parameters for the next boot.
-pub fn boot_with(parameters: &str) -> String {
+/// Isolates these CPUs, and only these, from the next boot on; `more` stands after it, such as ` nohz_full=2-3`.
+///
+/// In front of what is there: of two different `isolcpus=` or `nohz_full=` the kernel takes the first and refuses the second
+/// (`housekeeping_setup` in its `kernel/sched/isolation.c`). grubby replaces what has the same name.
+pub fn boot_isolated(cpus: &CpuSet, more: &str) -> String {
+    if cpus.is_empty() {
+        return boot_without_isolation();
+    }
+    let parameters = format!("isolcpus=managed_irq,domain,{cpus}{more}");
     format!(
         "# Debian, Ubuntu:\n\
-         echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {parameters}\"' > /etc/default/grub.d/zz-cpu.cfg && update-grub && reboot\n\
+         echo 'GRUB_CMDLINE_LINUX=\"{parameters} $GRUB_CMDLINE_LINUX\"' > /etc/default/grub.d/zz-cpu.cfg && update-grub && reboot\n\
          # Fedora, RHEL, SUSE:\n\
          grubby --update-kernel=ALL --args='{parameters}' && reboot"
     )
 }
 
+/// Isolates no CPU from the next boot on.
+pub fn boot_without_isolation() -> String {
+    "# Debian, Ubuntu: take isolcpus= out of /etc/default/grub and /etc/default/grub.d, then\n\
+     update-grub && reboot\n\
+     # Fedora, RHEL, SUSE:\n\
+     grubby --update-kernel=ALL --remove-args=isolcpus && reboot"
+        .to_owned()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{quote, set_property};
+    use evenkeel_base::Observation;
+
+    use super::{docker_name, quote, set_property, set_quota};
+    use crate::testing::World;
+
+    #[test]
+    fn a_limit_of_either_kind_is_one_docker_takes() {
+        let mut world = World::v2(4);
+        let group = world.group("/docker/web", 100);
+        world.container("web", "docker", group);
+        let fix = set_quota(&world.input(), group, 150.0);
+        assert_eq!(
+            fix,
+            "docker update --cpu-period 100000 --cpu-quota 150000 web   # made with --cpus: docker update --cpus 1.5 web"
+        );
+    }
+
+    #[test]
+    fn what_is_in_a_container_is_not_the_container() {
+        let mut world = World::v2(4);
+        let group = world.group("/docker/web", 100);
+        world.container("web", "docker", group);
+        let observation: &Observation = &world.observation;
+        let own = format!("/docker/{}", observation.containers[0].id);
+        assert_eq!(docker_name(observation, &own), Some("web"));
+        assert_eq!(docker_name(observation, &format!("{own}/init")), None);
+    }
 
     #[test]
     fn a_users_unit_is_asked_of_its_own_manager() {
@@ -255,6 +302,8 @@ mod tests {
             "systemctl --user --machine=1000@.host set-property web.service"
         );
         assert_eq!((set_property("/docker/web"), set_property("/")), (None, None));
+        // The host may have a unit of that name, too.
+        assert_eq!(set_property("/lxc.payload.web/system.slice/nginx.service"), None);
     }
 
     #[test]

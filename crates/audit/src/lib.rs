@@ -75,17 +75,22 @@ fn meant_by_run(finding: &Finding, changed: &[(String, &ChangeRecord)]) -> Optio
 
 /// Runs every rule of [`RULES`].
 pub fn audit(input: &Input<'_>) -> Report {
-    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule.run(input)).collect();
+    let mut findings = Vec::new();
     let (ignores, changed) = (&input.expectations.ignore, changed_by_run(input));
     let mut used = vec![false; ignores.len()];
-    for finding in findings.iter_mut().filter(|f| f.status != Status::Pass) {
-        if let Some(index) = ignores.iter().position(|ignore| ignore.matches(&finding.rule, &finding.subject))
-        {
-            used[index] = true;
-            finding.ignored = Some(ignores[index].reason.clone());
-        } else {
-            finding.ignored = meant_by_run(finding, &changed);
+    for rule in RULES {
+        // Before they are summed up: who is one of many is ignored all the same.
+        let mut found = rule.findings(input);
+        for finding in found.iter_mut().filter(|f| f.status != Status::Pass) {
+            let matching = ignores.iter().position(|ignore| ignore.matches(&finding.rule, &finding.subject));
+            if let Some(index) = matching {
+                used[index] = true;
+                finding.ignored = Some(ignores[index].reason.clone());
+            } else {
+                finding.ignored = meant_by_run(finding, &changed);
+            }
         }
+        findings.extend(rule.sum_up(found));
     }
     let mut summary = Summary::default();
     for finding in &findings {

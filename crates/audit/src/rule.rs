@@ -91,10 +91,12 @@ pub const MAX_SUBJECTS: usize = 10;
 
 impl Rule {
     pub fn run(&self, input: &Input<'_>) -> Vec<Finding> {
-        match (self.check)(self, input) {
-            Ok(findings) => self.sum_up(findings),
-            Err(Unknown(reason)) => vec![self.unknown("host", reason)],
-        }
+        self.sum_up(self.findings(input))
+    }
+
+    /// One for each subject.
+    pub(crate) fn findings(&self, input: &Input<'_>) -> Vec<Finding> {
+        (self.check)(self, input).unwrap_or_else(|Unknown(reason)| vec![self.unknown("host", reason)])
     }
 
     /// The findings, or one pass about the host when nothing failed and nothing is unknown.
@@ -137,11 +139,14 @@ impl Rule {
         }
     }
 
-    /// Keeps the first [`MAX_SUBJECTS`] of each status (rules put the worst first) and names the others in one more.
-    fn sum_up(&self, findings: Vec<Finding>) -> Vec<Finding> {
+    /// Keeps the first [`MAX_SUBJECTS`] of each status (rules put the worst first) and names the others in one more; ignored ones
+    /// apart.
+    pub(crate) fn sum_up(&self, findings: Vec<Finding>) -> Vec<Finding> {
         let mut kept = Vec::new();
-        for status in [Status::Fail, Status::Unknown, Status::Pass] {
-            let (mut all, mut rest) = (findings.iter().filter(|f| f.status == status), Vec::new());
+        let statuses = [Status::Fail, Status::Unknown, Status::Pass];
+        for (status, ignored) in statuses.into_iter().flat_map(|status| [(status, false), (status, true)]) {
+            let is = |f: &&Finding| f.status == status && f.ignored.is_some() == ignored;
+            let (mut all, mut rest) = (findings.iter().filter(is), Vec::new());
             kept.extend(all.by_ref().take(MAX_SUBJECTS).cloned());
             rest.extend(all);
             let Some(first) = rest.first() else { continue };

@@ -64,6 +64,31 @@ fn a_host_without_faults_passes_everything() {
 }
 
 #[test]
+fn each_of_many_subjects_can_be_ignored() {
+    let many = |ignore: &str| {
+        let mut world = World::v2(2);
+        for n in 0..MAX_SUBJECTS as u32 + 3 {
+            let group = world.group(&format!("/batch-{n:02}"), 100);
+            world.quota(group, 500, 1000, Some((0, 9)));
+        }
+        audit(&world.expect(ignore).input())
+    };
+    assert!(many("").failed());
+    let report = many("[[ignore]]\nrule = 'quota-period'\nsubject = 'cgroup /batch-*'\nreason = 'known'");
+    assert!(!report.failed(), "{:#?}", report.summary);
+    // One that is not, in a place beyond those that are shown.
+    let ignores: String = (0..MAX_SUBJECTS + 2)
+        .map(|n| {
+            format!("[[ignore]]\nrule = 'quota-period'\nsubject = 'cgroup /batch-{n:02}'\nreason = 'known'\n")
+        })
+        .collect();
+    let report = many(&ignores);
+    let failed: Vec<_> = report.findings.iter().filter(|f| f.counts()).map(|f| f.subject.as_str()).collect();
+    assert_eq!(failed, [format!("cgroup /batch-{}", MAX_SUBJECTS + 2)]);
+    assert!(report.stale_ignores.is_empty(), "{:?}", report.stale_ignores);
+}
+
+#[test]
 fn ignored_findings_do_not_count_and_stale_entries_are_named() {
     let mut world = World::new(4).isolated("2-3");
     world.irq(25, "eth0", "0-3", Some("3"), &[(3, 1)]);

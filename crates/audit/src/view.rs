@@ -28,6 +28,27 @@ pub fn is_fair(task: &TaskView) -> bool {
     task.sched.is_none_or(|sched| sched.policy.is_fair())
 }
 
+/// Whether two tasks may want the same CPU; unknown affinities are taken to be wide.
+pub fn may_meet(a: &TaskView, b: &TaskView) -> bool {
+    match (&a.affinity, &b.affinity) {
+        (Some(a), Some(b)) => a.intersects(b),
+        _ => true,
+    }
+}
+
+/// CPUs that are up and that the task may use, by its affinity and its group's cpuset; all where those are unknown.
+pub fn usable_cpus(observation: &Observation, task: &TaskView) -> usize {
+    let mut cpus = observation.topology.online.clone();
+    let cpuset = observation.group_of(task).and_then(|group| group.cpuset.as_ref());
+    for limit in [task.affinity.as_ref(), cpuset].into_iter().flatten() {
+        let within = cpus.intersection(limit);
+        if !within.is_empty() {
+            cpus = within;
+        }
+    }
+    cpus.len()
+}
+
 /// CPUs that are up and not isolated.
 pub fn housekeeping(observation: &Observation) -> CpuSet {
     observation.topology.online.difference(&observation.topology.isolated)

@@ -47,12 +47,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
 /// The command that brings offline CPUs up; `None` when one is not there at all.
 fn bring_up(gone: &evenkeel_base::CpuSet, input: &Input<'_>) -> Option<String> {
     gone.is_subset(&input.observation.topology.present).then(|| {
-        let commands: Vec<String> = gone
-            .iter()
-            .take(16)
-            .map(|cpu| format!("echo 1 > /sys/devices/system/cpu/cpu{cpu}/online"))
-            .collect();
-        commands.join("; ")
+        let numbers: Vec<String> = gone.iter().map(|cpu| cpu.to_string()).collect();
+        format!("for cpu in {}; do echo 1 > /sys/devices/system/cpu/cpu$cpu/online; done", numbers.join(" "))
     })
 }
 
@@ -71,8 +67,20 @@ mod tests {
         assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Warning));
         assert!(finding.evidence.contains("of which 3 offline"), "{}", finding.evidence);
         let fix = finding.fix.unwrap();
-        assert!(fix.contains("echo 1 > /sys/devices/system/cpu/cpu3/online"), "{fix}");
+        assert!(
+            fix.contains("for cpu in 3; do echo 1 > /sys/devices/system/cpu/cpu$cpu/online; done"),
+            "{fix}"
+        );
         assert!(fix.contains("echo 0-2 > /sys/fs/cgroup/cpuset/web/cpuset.cpus"), "{fix}");
+    }
+
+    #[test]
+    fn every_cpu_that_is_off_is_brought_up() {
+        let mut world = World::new(40);
+        world.cpuset("/web", "0-39", "0");
+        world.topology().online = "0-9".parse().unwrap();
+        let fix = world.only("cpuset-offline").fix.unwrap();
+        assert!(fix.starts_with("for cpu in 10 11 ") && fix.contains(" 38 39; do"), "{fix}");
     }
 
     #[test]

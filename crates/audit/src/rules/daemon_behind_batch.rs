@@ -6,7 +6,7 @@ use evenkeel_base::facts::Unknown;
 use evenkeel_base::{TaskView, excerpt};
 
 use crate::fix::quote;
-use crate::view::{self, HUNGRY_PCT, Place, demand_pct, is_fair, list, task_name};
+use crate::view::{self, HUNGRY_PCT, Place, demand_pct, is_fair, list, may_meet, task_name};
 use crate::{Finding, Input, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -36,14 +36,14 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     let mut findings = Vec::new();
     for tasks in queues.values() {
-        let hungry: Vec<&TaskView> =
+        let busy: Vec<&TaskView> =
             tasks.iter().copied().filter(|task| demand_pct(task) >= HUNGRY_PCT).collect();
-        if hungry.len() <= observation.host.cpus as usize {
-            continue;
-        }
         for daemon in tasks.iter().filter(|task| task.cpu_pct < SLEEPS_PCT) {
             let waits = daemon.wait_pct.unwrap_or(0.0);
-            if waits < WAITS_PCT
+            // Who runs elsewhere is not in its way, and of many CPUs only those count that it may use.
+            let hungry: Vec<&TaskView> = busy.iter().copied().filter(|task| may_meet(daemon, task)).collect();
+            if hungry.len() <= view::usable_cpus(observation, daemon)
+                || waits < WAITS_PCT
                 || waits < WAITS_PER_WORK * daemon.cpu_pct
                 || demand_pct(daemon) >= HUNGRY_PCT
                 // A quota makes all of them wait, whoever is busy.
@@ -138,6 +138,22 @@ mod tests {
         let other = apart.group("/builds", 1024);
         apart.observation.tasks.iter_mut().skip(1).for_each(|task| task.group = Some(other));
         assert_eq!(apart.only("daemon-behind-batch").status, Status::Pass, "weights are for that");
+    }
+
+    #[test]
+    fn of_a_large_host_the_cpus_count_that_it_may_use() {
+        let mut small = world(12.0, 6);
+        let wide = World::new(64);
+        small.observation.topology = wide.observation.topology.clone();
+        small.observation.host = wide.observation.host.clone();
+        assert_eq!(small.only("daemon-behind-batch").status, Status::Fail, "its cpuset has two of 64");
+        // They are bound to one CPU of the two, it to the other: somebody else is in its way.
+        let mut apart = world(12.0, 6);
+        apart.observation.tasks.iter_mut().skip(1).for_each(|task| {
+            task.affinity("1");
+        });
+        apart.observation.tasks[0].affinity("0");
+        assert_eq!(apart.only("daemon-behind-batch").status, Status::Pass);
     }
 
     #[test]

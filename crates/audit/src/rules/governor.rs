@@ -26,7 +26,7 @@ fn judge(governor: &Governor) -> Option<(Severity, &'static str)> {
             Severity::Info,
             "the hardware follows the load with some delay: short bursts run slower and measurements vary",
         )),
-        "schedutil" | "ondemand" => Some((
+        "schedutil" | "ondemand" | "conservative" => Some((
             Severity::Info,
             "the frequency follows the load with some delay: short bursts run slower and measurements vary",
         )),
@@ -99,8 +99,11 @@ mod tests {
         assert!(finding.fix.unwrap().starts_with("for f in /sys/devices/system/cpu/cpu{1,2}/cpufreq/"));
         world.governors(&["powersave"; 4], Some("intel_pstate"));
         assert_eq!(world.only("governor").severity, Severity::Info);
-        world.governors(&["schedutil"; 4], None);
-        assert_eq!(world.only("governor").severity, Severity::Info);
+        // These follow the load, the last one in small steps.
+        for follows in ["schedutil", "ondemand", "conservative"] {
+            world.governors(&[follows; 4], None);
+            assert_eq!(world.only("governor").severity, Severity::Info, "{follows}");
+        }
     }
 
     #[test]

@@ -47,16 +47,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let fix = if possible != *expected {
         let present = &topology.present;
         format!("# correct the policy, which expects CPUs that are not there: this host has CPUs {present}")
-    } else if expected.is_empty() {
-        "# Debian, Ubuntu: take isolcpus= out of /etc/default/grub, then\n\
-         update-grub && reboot\n\
-         # Fedora, RHEL, SUSE:\n\
-         grubby --update-kernel=ALL --remove-args=isolcpus && reboot"
-            .to_owned()
     } else {
-        fix::boot_with(&format!(
-            "isolcpus=managed_irq,domain,{expected} nohz_full={expected} rcu_nocbs={expected}"
-        ))
+        fix::boot_isolated(expected, &format!(" nohz_full={expected} rcu_nocbs={expected}"))
     };
     Ok(vec![rule.fail("host", evidence, consequence.join("; "), fix)])
 }

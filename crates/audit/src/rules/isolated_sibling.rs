@@ -48,7 +48,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 ),
                 format!(
                     "echo 0 > /sys/devices/system/cpu/cpu{sibling}/online   # until the next boot\n{}",
-                    fix::boot_with(&format!("isolcpus=managed_irq,domain,{all}"))
+                    fix::boot_isolated(&all, "")
                 ),
             );
             let severity = if pct >= SIBLING_BUSY_PCT { Severity::Warning } else { Severity::Info };

@@ -57,12 +57,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 "host",
                 format!("{} left ({free}) with {isolated} isolated; at least {least} wanted", count(free.len(), "CPU")),
                 "interrupts, kernel threads and every ordinary process crowd there and delay the isolated CPUs too",
-                if keep.is_empty() {
-                    "grubby --update-kernel=ALL --remove-args=isolcpus && reboot   # or take it out of /etc/default/grub"
-                        .to_owned()
-                } else {
-                    fix::boot_with(&format!("isolcpus=managed_irq,domain,{keep}"))
-                },
+                fix::boot_isolated(&keep, ""),
             )
             .severity(if free.is_empty() || wanted.is_some() { Severity::Error } else { Severity::Warning }),
         );
@@ -76,7 +71,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 format!("cpus {free}"),
                 format!("housekeeping CPUs {free} are {full:.0} % busy, isolated {isolated} {idle:.0} %"),
                 "everything that is not pinned waits while CPUs idle next to it",
-                fix::boot_with(&format!("isolcpus=managed_irq,domain,{keep}")),
+                fix::boot_isolated(&keep, ""),
             ));
         }
         (None, _) if !free.is_empty() => {
@@ -91,10 +86,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                     format!("node {}", node.node),
                     format!("all its CPUs ({}) are isolated", node.cpus),
                     "interrupts and kernel work for its devices and memory are served by another node",
-                    fix::boot_with(&format!(
-                        "isolcpus=managed_irq,domain,{}",
-                        isolated.difference(&node.cpus.iter().take(1).collect())
-                    )),
+                    fix::boot_isolated(&isolated.difference(&node.cpus.iter().take(1).collect()), ""),
                 )
                 .severity(Severity::Info),
             );
@@ -142,6 +134,18 @@ mod tests {
         let finding = world.only("isolcpus-housekeeping");
         assert_eq!(finding.status, Status::Fail);
         assert!(finding.evidence.contains("97 % busy"), "{}", finding.evidence);
+        // The kernel takes the first of two: what is there already must not come before it.
+        let fix = finding.fix.unwrap();
+        let line = "GRUB_CMDLINE_LINUX=\"isolcpus=managed_irq,domain,2-3 $GRUB_CMDLINE_LINUX\"";
+        assert!(fix.contains(line), "{fix}");
+    }
+
+    #[test]
+    fn no_list_of_cpus_is_empty() {
+        let mut world = World::new(2).isolated("1");
+        world.busy(&[97.0, 0.0]);
+        let fix = world.only("isolcpus-housekeeping").fix.unwrap();
+        assert!(!fix.contains("domain,") && fix.contains("--remove-args=isolcpus"), "{fix}");
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use evenkeel_base::facts::Unknown;
 use evenkeel_base::{Observation, TaskView};
 
-use crate::view::{self, ACTIVE_PCT, Place, autogroups, demand_pct, group_name, is_fair, list, task_name};
+use crate::view::{
+    self, ACTIVE_PCT, Place, autogroups, demand_pct, group_name, is_fair, list, may_meet, task_name,
+};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -28,13 +30,6 @@ fn nice_reaches(observation: &Observation, own: Place, other: Place) -> bool {
             observation.groups.get(a as usize).is_some_and(|group| group.parent.is_none())
         }
         (Place::Autogroup(_), Place::Group(_)) => false,
-    }
-}
-
-fn may_meet(a: &TaskView, b: &TaskView) -> bool {
-    match (&a.affinity, &b.affinity) {
-        (Some(a), Some(b)) => a.intersects(b),
-        _ => true,
     }
 }
 

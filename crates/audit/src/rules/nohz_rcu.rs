@@ -27,9 +27,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         set(nohz),
         set(&topology.rcu_nocbs)
     );
-    let right = fix::boot_with(&format!(
-        "isolcpus=managed_irq,domain,{isolated} nohz_full={isolated} rcu_nocbs={isolated}"
-    ));
+    let right = fix::boot_isolated(isolated, &format!(" nohz_full={isolated} rcu_nocbs={isolated}"));
     let mut findings = Vec::new();
     if let Some(asked) = asked.filter(|_| nohz.is_empty()) {
         findings.push(rule.fail(
@@ -45,11 +43,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             format!("cpus {open}"),
             format!("without tick but not isolated; {evidence}"),
             "other tasks are balanced there; with two to run the tick comes back, and system calls pay for nothing",
-            if isolated.is_empty() {
-                fix::boot_with(&format!("isolcpus=managed_irq,domain,{nohz}"))
-            } else {
-                right.clone()
-            },
+            if isolated.is_empty() { fix::boot_isolated(nohz, "") } else { right.clone() },
         ));
     }
     let ticking = isolated.difference(nohz);

@@ -34,7 +34,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         .map(|cpu| online(&cpu.siblings))
         .filter(|siblings| core_busy(siblings) < IDLE_CORE_PCT)
         .collect();
-    let mut free = idle_cores.iter().filter_map(CpuSet::first);
+    let mut free: Vec<u32> = idle_cores.iter().filter_map(CpuSet::first).collect();
     let (mut findings, mut pinned, mut moved) = (Vec::new(), 0, CpuSet::new());
     let mut tasks: Vec<&TaskView> =
         input.observation.tasks.iter().filter(|t| !t.kernel_thread && t.cpu_pct >= BUSY_PCT).collect();
@@ -55,14 +55,17 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             continue;
         }
         moved.insert(cpu);
-        let target = free.next();
+        // The kernel refuses a CPU that its group's cpuset does not have.
+        let cpuset = input.observation.group_of(task).and_then(|group| group.cpuset.as_ref());
+        let target = free.iter().position(|cpu| cpuset.is_none_or(|cpus| cpus.contains(*cpu)));
+        let target = target.map(|at| free.remove(at));
         let finding = rule.fail(
             task_name(task),
             format!("pinned to CPU {cpu}, {:.0} % CPU; its sibling(s) {others} {beside:.0} % busy", task.cpu_pct),
             "two busy threads of one core get some 50 to 65 % of its speed each",
             match target {
                 Some(target) => format!("taskset -pc {target} {}   # a core that is idle now", task.id.tid),
-                None => format!("# every core is in use; for this task's sake: echo 0 > /sys/devices/system/cpu/cpu{}/online", others.first().unwrap_or(cpu)),
+                None => format!("# every core that it may use is in use; for this task's sake: echo 0 > /sys/devices/system/cpu/cpu{}/online", others.first().unwrap_or(cpu)),
             },
         );
         findings.push(finding.severity(if target.is_some() { Severity::Warning } else { Severity::Info }));
@@ -93,6 +96,21 @@ mod tests {
         world.observation.tasks.pop();
         world.busy(&[100.0, 0.0, 0.0, 0.0]);
         assert_eq!(world.only("smt-pinned").status, Status::Pass);
+    }
+
+    #[test]
+    fn no_core_outside_its_cpuset_is_offered() {
+        // Cores are CPUs 0 and 3, 1 and 4, 2 and 5.
+        let mut world = World::smt(3);
+        let group = world.group("/web", 1024);
+        world.observation.groups[group as usize].cpuset = Some("0,2-3,5".parse().unwrap());
+        world.busy(&[100.0, 0.0, 0.0, 90.0, 0.0, 0.0]);
+        world.task("a", 100.0).cpu(0).affinity("0").in_group(group);
+        world.task("b", 90.0).cpu(3).affinity("3").in_group(group);
+        let fix = world.only("smt-pinned").fix.unwrap();
+        assert!(fix.starts_with("taskset -pc 2 100 "), "{fix}");
+        world.observation.groups[group as usize].cpuset = Some("0,3".parse().unwrap());
+        assert_eq!(world.only("smt-pinned").severity, Severity::Info);
     }
 
     #[test]

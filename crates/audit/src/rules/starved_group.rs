@@ -121,6 +121,17 @@ mod tests {
     }
 
     #[test]
+    fn what_the_hypervisor_took_is_no_neighbours_fault() {
+        let mut world = World::new(1);
+        let (a, b) = (world.group("/a", 1024), world.group("/b", 1024));
+        world.thread(200, "one", 20.0).wait(80.0).in_group(a);
+        world.thread(300, "other", 20.0).wait(80.0).in_group(b);
+        assert_eq!(world.run("starved-group").len(), 2, "half of the CPU was idle, it seems");
+        world.observation.host.per_cpu[0].steal_pct = Some(60.0);
+        assert_eq!(world.only("starved-group").status, Status::Pass);
+    }
+
+    #[test]
     fn without_waits_nothing_is_known() {
         let mut world = world(3.0);
         world.observation.tasks.iter_mut().for_each(|task| task.wait_pct = None);

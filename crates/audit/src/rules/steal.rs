@@ -2,6 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
+use crate::view::list;
 use crate::{Finding, Input, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -20,18 +21,22 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let Some(total) = host.steal_pct else {
         return Err(Unknown("the kernel does not report steal (/proc/stat)".to_owned()));
     };
-    let cpus: Vec<(u32, f64)> = host
+    let mut cpus: Vec<(u32, f64)> = host
         .per_cpu
         .iter()
         .filter_map(|cpu| cpu.steal_pct.map(|pct| (cpu.cpu, pct)))
         .filter(|c| c.1 > 0.0)
         .collect();
-    let worst = cpus.iter().max_by(|a, b| a.1.total_cmp(&b.1)).copied();
-    let each: Vec<String> = cpus.iter().take(8).map(|(cpu, pct)| format!("cpu {cpu} {pct:.1} %")).collect();
-    match worst {
-        Some((_, pct)) if pct >= STEAL_PCT => Ok(vec![rule.fail(
+    // Who lost most comes first.
+    cpus.sort_by(|a, b| b.1.total_cmp(&a.1));
+    match cpus.first() {
+        Some((_, pct)) if *pct >= STEAL_PCT => Ok(vec![rule.fail(
             "host",
-            format!("stolen {total:.1} % of one CPU in {:.1} s: {}", input.observation.interval_s, each.join(", ")),
+            format!(
+                "stolen {total:.1} % of one CPU in {:.1} s: {}",
+                input.observation.interval_s,
+                list(cpus.iter().map(|(cpu, pct)| format!("cpu {cpu} {pct:.1} %")))
+            ),
             "tasks stop in the middle of their slice without the guest's scheduler knowing; fairness measured inside is not what users see",
             "# on the hypervisor (libvirt), raise the guest's weight or give its vCPUs their own CPUs:\n\
              virsh schedinfo GUEST --set cpu_shares=2048\n\
@@ -56,6 +61,14 @@ mod tests {
         let finding = world.only("steal");
         assert_eq!(finding.status, Status::Fail);
         assert!(finding.evidence.contains("cpu 1 12.0 %"), "{}", finding.evidence);
+        // Of many those that lost most.
+        let mut many = World::new(20);
+        many.observation.host.steal_pct = Some(48.0);
+        many.observation.host.per_cpu.iter_mut().for_each(|cpu| cpu.steal_pct = Some(1.0));
+        many.observation.host.per_cpu[17].steal_pct = Some(30.0);
+        let evidence = many.only("steal").evidence;
+        assert!(evidence.contains(": cpu 17 30.0 %, cpu 0 1.0 %,"), "{evidence}");
+        assert!(evidence.ends_with(" and 15 more"), "{evidence}");
         world.observation.host.steal_pct = None;
         assert_eq!(world.only("steal").status, Status::Unknown);
     }
