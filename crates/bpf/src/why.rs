@@ -18,7 +18,7 @@ use crate::BpfError;
 use crate::load::{Types, attach_loaded, load, missing, object, open, possible_cpus, program};
 use raw::{Config, CpuState, MAX_CELLS, MEANT, SCOPE_SHIFT, TIMED_EACH};
 
-pub use collect::{Blame, Cell, Culprit, Held, Seen};
+pub use collect::{Blame, Cell, Culprit, Held, Seen, may_have_started};
 pub use counts::Waited;
 pub use evenkeel_base::Histogram;
 

@@ -271,6 +271,23 @@ fn a_nap_is_nobodys_fault() {
 }
 
 #[test]
+fn a_process_that_comes_later_is_the_targets_own() {
+    let _turn = turn();
+    let group = Group::new("later");
+    group.weight(65_536);
+    let first = group.load("whylater", &["spin"]);
+    let looking = Looking::at("comm:^whylater", "4s");
+    let second = group.load("whylater2", &["spin"]);
+    let document = looking.document();
+    let rows = document["blame"].as_array().unwrap();
+    for process in [&first, &second] {
+        let row =
+            rows.iter().find(|row| row["tgid"] == process.0.id()).unwrap_or_else(|| panic!("{document:#}"));
+        assert_eq!(row["own"], true, "{row:#}");
+    }
+}
+
+#[test]
 fn a_target_that_goes_is_reported_up_to_then() {
     let _turn = turn();
     let mut command = Command::new("sleep");

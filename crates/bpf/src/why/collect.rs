@@ -75,6 +75,8 @@ pub enum Culprit {
     Task {
         /// Thread.
         tid: u32,
+        /// When it started, see [`may_have_started`].
+        start: u32,
         /// Its process; 0 when not known.
         tgid: u32,
         /// Name; empty when not known.
@@ -90,6 +92,15 @@ pub enum Culprit {
     Irq(u32, String),
     /// Deferred work of interrupts.
     SoftIrq(&'static str),
+}
+
+/// Whether a thread that started at this clock tick (`/proc/PID/stat`) may be a culprit, whose start is in 2^20 ns since boot, modulo
+/// 2^32. Who got its number later is not.
+pub fn may_have_started(start: u32, ticks: u64) -> bool {
+    const TICK_NS: u64 = 10_000_000;
+    let first = ticks.saturating_mul(TICK_NS) >> 20;
+    let last = ticks.saturating_add(1).saturating_mul(TICK_NS) >> 20;
+    u64::from(start.wrapping_sub(first as u32)) <= last - first
 }
 
 /// A culprit's part in a cell's waits.
@@ -283,6 +294,7 @@ fn name(culprit: u64, who: Option<Who>, index: &BTreeMap<u32, usize>) -> Culprit
         _ if culprit == 0 => Culprit::Idle,
         _ => Culprit::Task {
             tid: number,
+            start: (culprit >> 32) as u32,
             tgid: who.as_ref().map_or(0, |who| who.tgid),
             comm: who.as_ref().map(comm).unwrap_or_default(),
             cgroup: who.as_ref().map_or(0, |who| who.cgroup),
@@ -317,6 +329,21 @@ mod tests {
         assert_eq!(spot.owed(500), 450);
         // Of a waiter whose clock is ahead nothing is owed.
         assert_eq!(Spot { word: (700 << 16) | 1, ..Spot::default() }.owed(500), 0);
+    }
+
+    #[test]
+    fn who_got_a_number_later_is_another() {
+        // Started 90 days, 1.2345 s after boot: the mark has gone round once.
+        let ns = 90 * 86_400 * 1_000_000_000u64 + 1_234_500_000;
+        let (start, ticks) = ((ns >> 20) as u32, ns / 10_000_000);
+        assert!(ns >> 20 > u64::from(u32::MAX) && may_have_started(start, ticks));
+        for other in [0, ticks - 2, ticks + 2, ticks + 100] {
+            assert!(!may_have_started(start, other), "{other}");
+        }
+        let culprit = ns >> 20 << 32 | 6;
+        assert!(
+            matches!(name(culprit, None, &BTreeMap::new()), Culprit::Task { tid: 6, start: s, .. } if s == start)
+        );
     }
 
     #[test]

@@ -297,13 +297,19 @@ fn taken(seen: &Seen) -> BTreeMap<(u64, Taker), u64> {
 
 /// A culprit that is the same in every reading: cells have other places then.
 fn steady(culprit: &Culprit, seen: &Seen) -> Culprit {
-    let group =
-        |cgroup: u64| Culprit::Task { tid: 0, tgid: 0, comm: String::new(), cgroup, kernel_thread: false };
+    let group = |cgroup: u64| Culprit::Task {
+        tid: 0,
+        start: 0,
+        tgid: 0,
+        comm: String::new(),
+        cgroup,
+        kernel_thread: false,
+    };
     match culprit {
         Culprit::Group(cell) => group(seen.cells.get(*cell).and_then(|cell| cell.cgroup).unwrap_or(0)),
         Culprit::Task { kernel_thread: false, cgroup, .. } => group(*cgroup),
         Culprit::Task { .. } => {
-            Culprit::Task { tid: 0, tgid: 0, comm: String::new(), cgroup: 0, kernel_thread: true }
+            Culprit::Task { tid: 0, start: 0, tgid: 0, comm: String::new(), cgroup: 0, kernel_thread: true }
         }
         Culprit::Irq(..) => Culprit::Irq(0, String::new()),
         other => other.clone(),

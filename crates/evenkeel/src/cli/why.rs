@@ -215,18 +215,18 @@ fn look<'a>(
     let patience = if named { RUNTIMES_WAIT } else { Duration::ZERO };
     let observation =
         observer.observe_named(&start_up, &start_up, &Detail::None, patience).map_err(anyhow::Error::from)?;
-    let aim = if all { Aim::all() } else { Aim::find(&root, &observer, &observation, &scope, text)? };
+    let mut aim = if all { Aim::all() } else { Aim::find(&root, &observer, &observation, &scope, text)? };
 
     let stop = begins();
     let (probe, note) = start(source, &aim)?;
     drop(types);
     // Of several cgroups none speaks for the target.
-    let group = aim.groups.first().filter(|_| aim.groups.len() == 1).map(String::as_str);
-    let io_before = read_io_stalled(&root, observer.hierarchies(), group);
+    let group = aim.groups.first().filter(|_| aim.groups.len() == 1).cloned();
+    let io_before = read_io_stalled(&root, observer.hierarchies(), group.as_deref());
     let before = observer.sample().map_err(anyhow::Error::from)?;
-    let (seen, gone) = watch(probe, duration, &aim, &scope, &mut observer, stop)?;
+    let (seen, gone) = watch(probe, duration, &mut aim, &scope, &mut observer, stop)?;
     let after = observer.sample().map_err(anyhow::Error::from)?;
-    let io_after = read_io_stalled(&root, observer.hierarchies(), group);
+    let io_after = read_io_stalled(&root, observer.hierarchies(), group.as_deref());
     let io_stalled = io_before.zip(io_after).filter(|(before, after)| before.own == after.own);
     let io_stalled = io_stalled.and_then(|(before, after)| {
         let total_usec = after.total_usec.checked_sub(before.total_usec)?;
@@ -260,11 +260,11 @@ fn start(source: Source, aim: &Aim) -> Result<(Option<Probe>, Option<String>), F
 }
 
 /// Waits for the end of the time, of the target, or of the user's patience. Returns what was seen, and whether the target
-/// was gone.
+/// was gone. The aim has every process that belonged to it then.
 fn watch(
     mut probe: Option<Probe>,
     duration: Duration,
-    aim: &Aim,
+    aim: &mut Aim,
     scope: &Scope,
     observer: &mut Observer,
     stop: &AtomicBool,
@@ -294,6 +294,9 @@ fn watch(
                 }
             }
         }
+    }
+    if let Watch::Processes(processes) = &mut aim.watch {
+        *processes = known.into_iter().collect();
     }
     let seen = probe.map(Probe::finish).transpose().map_err(lost)?;
     Ok((seen, gone))

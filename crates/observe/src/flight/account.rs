@@ -40,7 +40,7 @@ pub struct Account {
     pub migrated: u64,
     /// Threads that did or suffered something within the time.
     pub threads: u64,
-    /// Threads of which nothing is recorded: they slept, or waited, all the time.
+    /// Threads of which nothing is recorded: they slept, waited or ran all the time.
     pub unseen: u64,
 }
 

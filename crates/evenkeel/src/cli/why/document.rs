@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::{CpuTimes, GroupView, Observation, Sample};
-use evenkeel_bpf::why::{Culprit, Histogram, Seen, Watch};
+use evenkeel_base::{CpuTimes, GroupView, Observation, Sample, TaskView};
+use evenkeel_bpf::why::{Culprit, Histogram, Seen, Watch, may_have_started};
 use evenkeel_linux::{Root, sys};
 use evenkeel_observe::beside::IoStalled;
 use evenkeel_observe::{Observer, read_kernel};
@@ -212,9 +212,9 @@ fn named(window: &Window<'_>, names: &Names, aim: &Aim, culprit: &Culprit) -> Bl
     let mut row = Blame { kind: Kind::Idle, name: "idle".to_owned(), ..Blame::default() };
     match culprit {
         Culprit::Idle => {}
-        Culprit::Task { tid, tgid, comm, cgroup, kernel_thread } => {
-            let view = window.observation.tasks.iter().find(|task| task.id.tid == *tid);
-            // Who had a CPU from the beginning to the end is known by number only.
+        Culprit::Task { tid, start, tgid, comm, cgroup, kernel_thread } => {
+            let view = still_there(window.observation, *tid, *start);
+            // Who had a CPU from the beginning to the end is known by number and start only.
             let view = view.filter(|view| *tgid == 0 || view.id.tgid == *tgid);
             let kernel_thread =
                 &(*kernel_thread || (*tgid == 0 && view.is_some_and(|view| view.kernel_thread)));
@@ -252,6 +252,11 @@ fn named(window: &Window<'_>, names: &Names, aim: &Aim, culprit: &Culprit) -> Bl
         }
     }
     row
+}
+
+/// A culprit among the tasks at the end. Whoever has its number by then may be another.
+fn still_there(observation: &Observation, tid: u32, start: u32) -> Option<&TaskView> {
+    observation.tasks.iter().find(|task| task.id.tid == tid && may_have_started(start, task.id.start_time))
 }
 
 fn throttled_by(window: &Window<'_>, names: &Names, seen: &Seen) -> Vec<ThrottledBy> {
@@ -374,6 +379,22 @@ mod tests {
         assert_eq!(pair("/a", "/b"), Some(("/a".into(), "/b".into())));
         assert_eq!(pair("/a", "/a/b"), None);
         assert_eq!(pair("/", "/a"), None);
+    }
+
+    #[test]
+    fn a_stranger_with_a_culprits_number_is_not_blamed() {
+        let id = evenkeel_base::TaskId { tgid: 7, tid: 7, start_time: 5_000 };
+        let observation = Observation {
+            tasks: vec![TaskView::of(id, "stranger")],
+            ..Observation::of(evenkeel_base::Topology::synthetic(1, 1, 2, 1))
+        };
+        let mark = |ticks: u64| ((ticks * 10_000_000) >> 20) as u32;
+        assert!(still_there(&observation, 7, mark(5_000)).is_some());
+        assert!(
+            still_there(&observation, 7, mark(4_000)).is_none(),
+            "it ended, and its number was given out again"
+        );
+        assert!(still_there(&observation, 8, mark(5_000)).is_none());
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(super) fn document(
     target.blame = Some(blame(observation, &threads, &account, is_target));
     if account.unseen > 0 {
         target.notes.push(format!(
-            "{} more of its threads did nothing in what is kept: they slept, or waited, all the time; their time is left out",
+            "of {} more of its threads nothing is kept: they slept, waited or ran all the time; their time is left out",
             account.unseen
         ));
     }

@@ -81,6 +81,8 @@ impl Aim {
         match &self.watch {
             Watch::All | Watch::Scopes => false,
             Watch::Groups(_) => !self.dirs.iter().any(|dir| dir.is_dir()),
+            // Of compilers, say, there are none for a moment, and then others.
+            Watch::Processes(_) if self.grows => false,
             Watch::Processes(_) => !known.iter().any(|(tgid, start)| is_alive_since(*tgid, *start)),
         }
     }
@@ -166,6 +168,13 @@ mod tests {
     fn below_is_by_parts_of_the_path() {
         assert!(below("/a/b", "/a") && below("/a", "/a") && below("/x", "/"));
         assert!(!below("/ab", "/a") && !below("/", "/a"));
+    }
+
+    #[test]
+    fn a_target_whose_processes_come_and_go_is_not_gone_with_the_first() {
+        let aim = |grows| Aim { watch: Watch::Processes(vec![(u32::MAX, 1)]), grows, ..Aim::all() };
+        let is_gone = |aim: Aim| aim.is_gone(&aim.processes());
+        assert!(is_gone(aim(false)) && !is_gone(aim(true)));
     }
 
     #[test]
