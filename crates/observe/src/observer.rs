@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
     CpuTimes, GroupSample, GroupView, HostView, Observation, Sample, TaskId, TaskSample, TaskView, Topology,
+    may_have_run,
 };
 use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_linux::{Root, sys};
@@ -306,17 +307,17 @@ struct Joined<'a> {
     vanished: Vec<&'a TaskSample>,
 }
 
-/// No thread runs longer between two samples than so many times their distance and this much more, nanoseconds: on a host with many
-/// tasks a sample takes its time.
-const IMPOSSIBLE: (u64, u64) = (2, 1_000_000_000);
+/// What is born while a sample is taken may be missing in it. It takes less time than this, ticks.
+const SAMPLE_TICKS: u64 = 100;
 
 /// Pairs of a task's two samples; both are ordered by identity.
 fn join<'a>(before: &'a Sample, after: &'a Sample) -> Joined<'a> {
-    // Start times count ticks of 10 ms since boot, which CLOCK_MONOTONIC does too but for time suspended: such a
-    // host's new tasks seem born later, which is on the safe side (start times only grow).
-    let born_after = before.monotonic_ns / 10_000_000;
+    // Start times count ticks of 10 ms since boot, as CLOCK_MONOTONIC does but for time suspended: there the newest task of the
+    // earlier sample tells when that was.
+    let newest = before.tasks.iter().map(|task| task.id.start_time).max().unwrap_or(0);
+    let born_after = (before.monotonic_ns / 10_000_000).max(newest.saturating_sub(SAMPLE_TICKS));
     let complete = !before.tasks.is_empty();
-    let most_ns = IMPOSSIBLE.0 * after.monotonic_ns.saturating_sub(before.monotonic_ns) + IMPOSSIBLE.1;
+    let between_ns = after.monotonic_ns.saturating_sub(before.monotonic_ns);
     let mut joined = Joined { tasks: Vec::with_capacity(after.tasks.len()), vanished: Vec::new() };
     let mut earlier = before.tasks.iter().peekable();
     for task in &after.tasks {
@@ -324,14 +325,19 @@ fn join<'a>(before: &'a Sample, after: &'a Sample) -> Joined<'a> {
             joined.vanished.push(old);
         }
         match earlier.next_if(|old| old.id == task.id) {
-            Some(old) if old.ran_ns <= task.ran_ns && task.ran_ns - old.ran_ns <= most_ns => {
-                joined.tasks.push((Some(old), task));
+            // Else these are counters of two threads.
+            Some(old) => {
+                let ran_ns = task.ran_ns.checked_sub(old.ran_ns);
+                if ran_ns.is_some_and(|ran_ns| may_have_run(ran_ns, between_ns)) {
+                    joined.tasks.push((Some(old), task));
+                }
             }
-            // These are counters of two threads: one that is not its process's first and calls `exec` gets the first one's identity,
-            // start time included (`de_thread`, `fs/exec.c`), and keeps its own counters.
-            Some(_) => {}
-            None if complete && task.id.start_time + 1 >= born_after => joined.tasks.push((None, task)),
-            None => {}
+            None => {
+                let born = complete && task.id.start_time + 1 >= born_after;
+                if born && may_have_run(task.ran_ns, between_ns) {
+                    joined.tasks.push((None, task));
+                }
+            }
         }
     }
     joined.vanished.extend(earlier);
@@ -445,6 +451,22 @@ mod tests {
             .collect();
         // 2 was born at 10.5 s; 3 ran backwards; 4 is old but was not looked at before; 9 ran for a day in a second.
         assert_eq!(seen, [(1, Some(100)), (2, None), (8, Some(7))]);
+    }
+
+    #[test]
+    fn after_a_suspension_old_tasks_are_not_born_now() {
+        // Suspended for an hour: start times are 360,000 ticks ahead of CLOCK_MONOTONIC. 1 was started a moment ago; 2 is old, and was not
+        // looked at before; 4 cannot have run for an hour in a second.
+        let before = at(1000, vec![task(1, 459_990, 7)]);
+        let hour = 3600 * 1_000_000_000;
+        let later =
+            [task(1, 459_990, 8), task(2, 410_000, 9), task(3, 460_050, 9), task(4, 460_050, hour)].to_vec();
+        let seen: Vec<_> = join(&before, &at(1001, later))
+            .tasks
+            .iter()
+            .map(|(old, new)| (new.id.tid, old.is_some()))
+            .collect();
+        assert_eq!(seen, [(1, true), (3, false)]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_linux::{Root, cgroup};
@@ -39,12 +40,16 @@ impl Place {
 pub(crate) struct PlaceCache {
     root: Root,
     hierarchies: Option<Hierarchies>,
-    known: HashMap<Box<str>, Arc<Place>>,
+    /// With when it was found.
+    known: HashMap<Box<str>, (Arc<Place>, Instant)>,
     nowhere: Arc<Place>,
 }
 
 /// Number of distinct places kept before unused ones are dropped.
 const KEEP: usize = 4096;
+/// A place is found again after this time: the same text may mean another group of the cpu controller by then. systemd enables it
+/// for a slice when the first of its units asks for a weight or a quota, and all its units have groups of their own from then on.
+const AGE: Duration = Duration::from_secs(10);
 
 impl PlaceCache {
     pub(crate) fn new(root: Root, hierarchies: Option<Hierarchies>) -> Self {
@@ -63,12 +68,20 @@ impl PlaceCache {
     /// The place a `/proc/.../cgroup` file tells; nowhere when it cannot be read (the task is gone, or it is a tree
     /// without it).
     pub(crate) fn read(&mut self, file: &Path) -> Arc<Place> {
+        self.read_at(file, Instant::now())
+    }
+
+    fn read_at(&mut self, file: &Path, now: Instant) -> Arc<Place> {
         let Ok(text) = self.root.read_path(file) else { return self.nowhere.clone() };
-        if let Some(place) = self.known.get(text.as_str()) {
+        let old = self.known.get(text.as_str());
+        if let Some((place, found)) = old
+            && now.saturating_duration_since(*found) < AGE
+        {
             return place.clone();
         }
+        let old = old.map(|(place, _)| place.clone());
         if self.known.len() >= KEEP {
-            self.known.retain(|_, place| Arc::strong_count(place) > 1);
+            self.known.retain(|_, (place, _)| Arc::strong_count(place) > 1);
         }
         let place = match cgroup::parse(&text) {
             Ok(memberships) => Arc::new(self.place(&memberships)),
@@ -77,7 +90,9 @@ impl PlaceCache {
                 self.nowhere.clone()
             }
         };
-        self.known.insert(text.into(), place.clone());
+        // Tasks share it.
+        let place = old.filter(|old| *old == place).unwrap_or(place);
+        self.known.insert(text.into(), (place.clone(), now));
         place
     }
 
@@ -131,5 +146,31 @@ impl PlaceCache {
             }
         }
         "/".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::tests::tree;
+
+    #[test]
+    fn a_group_that_gets_the_controller_later_is_a_place_of_its_own_from_then_on() {
+        let (_dir, root) =
+            tree(&[("proc/7/cgroup", "0::/system.slice/web.service\n"), ("u/cgroup.procs", "")]);
+        let mut found = Hierarchies::find(&[], None);
+        found.cpu = Some(Hierarchy { mount_point: "/u".into(), root: "/".into(), v2: true });
+        let mut cache = PlaceCache::new(root.clone(), Some(found));
+        let (file, start) = (root.path("proc/7/cgroup"), Instant::now());
+        let first = cache.read_at(&file, start);
+        assert_eq!(first.cpu.as_deref(), Some("/"));
+        assert!(Arc::ptr_eq(&first, &cache.read_at(&file, start + AGE)), "nothing has changed");
+        for group in ["system.slice", "system.slice/web.service"] {
+            std::fs::create_dir_all(root.path(format!("u/{group}"))).unwrap();
+            std::fs::write(root.path(format!("u/{group}/cpu.weight")), "100\n").unwrap();
+        }
+        assert!(Arc::ptr_eq(&first, &cache.read_at(&file, start + AGE)));
+        let later = cache.read_at(&file, start + 2 * AGE);
+        assert_eq!(later.cpu.as_deref(), Some("/system.slice/web.service"));
     }
 }

@@ -27,13 +27,48 @@ pub(crate) struct GroupPaths {
     cpu: Option<Hierarchy>,
     known: HashMap<u64, Arc<Place>>,
     walked: Option<Instant>,
-    /// Sums of groups no longer in the kernel's table.
-    forgotten: BTreeMap<Option<String>, ExitedSample>,
+    sums: SumsByPath,
+}
+
+/// Sums by path, which only grow: what is new goes to the path that its group has by now. A group's name may become known later
+/// than its first sums, and be forgotten again: sums that moved from one name to another would count twice there.
+#[derive(Debug, Default)]
+struct SumsByPath {
+    /// The kernel's, as of the last look.
+    last: HashMap<u64, Exited>,
+    by_path: BTreeMap<Option<String>, ExitedSample>,
+}
+
+impl SumsByPath {
+    fn take(&mut self, sums: &[Exited], path: impl Fn(u64) -> Option<String>) -> Vec<ExitedSample> {
+        for now in sums {
+            let then = self.last.insert(now.cgroup_cpu, *now).unwrap_or_default();
+            let path = path(now.cgroup_cpu);
+            let entry = self.by_path.entry(path).or_insert_with_key(|path| ExitedSample {
+                path: path.clone(),
+                tasks: 0,
+                ran_ns: 0,
+                waited_ns: 0,
+            });
+            entry.tasks += now.tasks.saturating_sub(then.tasks);
+            entry.ran_ns += now.ran_ns.saturating_sub(then.ran_ns);
+            entry.waited_ns += now.waited_ns.saturating_sub(then.waited_ns);
+        }
+        self.by_path.values().cloned().collect()
+    }
+
+    /// The kernel begins anew with this group, should it ever come again.
+    fn forget(&mut self, number: u64, path: Option<String>) {
+        self.last.remove(&number);
+        if path.is_some() {
+            self.by_path.remove(&path);
+        }
+    }
 }
 
 impl GroupPaths {
     pub(crate) fn new(root: &Root, cpu: Option<Hierarchy>) -> Self {
-        Self { root: root.clone(), cpu, known: HashMap::new(), walked: None, forgotten: BTreeMap::new() }
+        Self { root: root.clone(), cpu, known: HashMap::new(), walked: None, sums: SumsByPath::default() }
     }
 
     /// The number of a group's directory.
@@ -80,14 +115,12 @@ impl GroupPaths {
         if unknown && self.walked.is_none_or(|at| at.elapsed() > WALK_EVERY) {
             self.walk();
         }
+        let known = &self.known;
+        let by_path = self.sums.take(sums, |number| known.get(&number)?.cpu.clone());
         if sums.len() > MANY_GROUPS {
             self.make_room(sums, probe);
         }
-        let mut by_path = self.forgotten.clone();
-        for sum in sums {
-            add(&mut by_path, self.path(sum.cgroup_cpu), sum);
-        }
-        by_path.into_values().collect()
+        by_path
     }
 
     fn path(&self, number: u64) -> Option<String> {
@@ -101,23 +134,12 @@ impl GroupPaths {
             if !there {
                 probe.forget(sum.cgroup_cpu);
                 self.known.remove(&sum.cgroup_cpu);
-                // Its name is of no use any more, its sums are.
-                add(&mut self.forgotten, None, sum);
+                // Another group may have the name by now.
+                let name = path.filter(|path| self.number(path).is_none());
+                self.sums.forget(sum.cgroup_cpu, name);
             }
         }
     }
-}
-
-fn add(by_path: &mut BTreeMap<Option<String>, ExitedSample>, path: Option<String>, sum: &Exited) {
-    let entry = by_path.entry(path).or_insert_with_key(|path| ExitedSample {
-        path: path.clone(),
-        tasks: 0,
-        ran_ns: 0,
-        waited_ns: 0,
-    });
-    entry.tasks += sum.tasks;
-    entry.ran_ns += sum.ran_ns;
-    entry.waited_ns += sum.waited_ns;
 }
 
 /// Numbers and paths of a directory of groups and those below it.
@@ -133,5 +155,35 @@ fn walk(dir: &Path, path: &str, left: &mut usize, found: &mut Vec<(u64, String)>
             *left -= 1;
             walk(&entry.path(), &format!("{path}/{}", entry.file_name().to_string_lossy()), left, found);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ended_counts_once_whenever_its_group_gets_a_name_or_goes() {
+        let of = |ran_ns| Exited {
+            cgroup_cpu: 7,
+            ran_ns,
+            waited_ns: 2 * ran_ns,
+            timeslices: 0,
+            tasks: ran_ns / 10,
+        };
+        let mut sums = SumsByPath::default();
+        let shown = |all: Vec<ExitedSample>| -> Vec<_> {
+            all.into_iter().map(|one| (one.path, one.tasks, one.ran_ns, one.waited_ns)).collect()
+        };
+        let name = |_| Some("/a".to_owned());
+        assert_eq!(shown(sums.take(&[of(100)], |_| None)), [(None, 10, 100, 200)]);
+        // What was counted under no name stays there.
+        let both = [(None, 10, 100, 200), (Some("/a".to_owned()), 3, 30, 60)];
+        assert_eq!(shown(sums.take(&[of(130)], name)), both);
+        assert_eq!(shown(sums.take(&[of(130)], name)), both);
+        // The group goes, and its entry in the kernel's table with it: nothing is counted a second time.
+        sums.forget(7, name(7));
+        assert_eq!(shown(sums.take(&[], name)), both[..1]);
+        assert_eq!(shown(sums.take(&[of(20)], name))[1], (Some("/a".to_owned()), 2, 20, 40));
     }
 }
