@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use evenkeel_base::{CpuTimes, GroupSample, Sample, TaskId, TaskSample};
+use evenkeel_base::{CpuTimes, GroupSample, Sample, TaskId, TaskSample, may_have_run};
 use serde::{Deserialize, Serialize};
 
 use crate::block::TaskInfo;
@@ -137,14 +137,14 @@ impl Accumulator {
             // A damaged block may hold any counter.
             let passed = next.sample.monotonic_ns - last.sample.monotonic_ns;
             self.covered_ns = self.covered_ns.saturating_add(passed);
-            self.add_tasks(&last.sample, &next.sample, &next.boot_id);
+            self.add_tasks(&last.sample, &next.sample, &next.boot_id, passed);
             self.add_groups(&last.sample.groups, &next.sample.groups);
             self.add_cpus(&last.sample.cpus, &next.sample.cpus);
         }
         self.last = Some(next);
     }
 
-    fn add_tasks(&mut self, last: &Sample, next: &Sample, boot: &Arc<str>) {
+    fn add_tasks(&mut self, last: &Sample, next: &Sample, boot: &Arc<str>, passed_ns: u64) {
         let mut before = last.tasks.iter().peekable();
         for task in &next.tasks {
             while before.next_if(|b| b.id < task.id).is_some() {}
@@ -164,7 +164,9 @@ impl Accumulator {
                 None => continue,
             };
             let ran = task.ran_ns.saturating_sub(from.ran_ns);
-            if ran == 0 && task.waited_ns == from.waited_ns {
+            // Counters of two threads say nothing of either.
+            let is_one = task.ran_ns >= from.ran_ns && may_have_run(ran, passed_ns);
+            if !is_one || ran == 0 && task.waited_ns == from.waited_ns {
                 continue;
             }
             let sum = self.tasks.entry((Arc::clone(boot), task.id)).or_default();
@@ -311,5 +313,25 @@ mod tests {
         let rates = sums.finish(|_| None).unwrap();
         assert!(rates.seconds > 1.8e10 && rates.tasks[0].cpu_pct <= 100.0, "{rates:?}");
         assert!(rates.cpus[0].busy_pct <= 100.0 && rates.cpus[0].irq_pct <= 100.0, "{rates:?}");
+    }
+
+    #[test]
+    fn counters_of_a_thread_that_took_over_by_exec_are_not_a_days_work() {
+        let second = 1_000_000_000;
+        let at = |seconds: u64, ran_ns| {
+            let id = TaskId { tgid: 7, tid: 7, start_time: 1 };
+            let task = TaskSample { id, ran_ns, waited_ns: Some(ran_ns), ..TaskSample::default() };
+            let sample = Sample { monotonic_ns: seconds * second, tasks: vec![task], ..Sample::default() };
+            StoredSample { session: 1, boot_id: "b".into(), thinned_to_s: 0, sample }
+        };
+        let mut sums = Accumulator::default();
+        // Another thread, which had run for a day, has the first one's identity from 12 s on.
+        let day = 86_400 * second;
+        for (seconds, ran_ns) in [(10, 5), (11, second / 2 + 5), (12, day), (13, day + second / 4)] {
+            sums.add(at(seconds, ran_ns));
+        }
+        let rates = sums.finish(|_| None).unwrap();
+        assert_eq!((rates.seconds, rates.tasks[0].cpu_pct), (3.0, 25.0));
+        assert_eq!(rates.tasks[0].wait_pct, Some(25.0));
     }
 }
