@@ -312,14 +312,13 @@ fn uses(
             add(&mut sum.wait, Some(ended.wait_pct));
         }
     }
-    let group = |at: Option<u32>| at.and_then(|at| observation.groups.get(at as usize));
-    let held = observation.held_back_pct();
+    let (held, counted) = (observation.held_back_pct(), observation.counted_of_owners());
     let own: Vec<Option<f64>> = observation.groups.iter().map(|group| group.throttled_pct).collect();
     let owned =
         observation.containers.iter().map(|c| c.group).chain(observation.vms.iter().map(|vm| vm.group));
     for ((sum, _), at) in uses.iter_mut().zip(owned) {
         // The cgroup's own counter has what ended in between, too.
-        sum.cpu = group(at).and_then(|group| group.cpu_pct).map_or(sum.cpu, |pct| pct.max(sum.cpu));
+        sum.cpu = at.and_then(|at| counted.get(&at)).map_or(sum.cpu, |pct| pct.max(sum.cpu));
         sum.throttled = at.and_then(|at| observation.held_back_in(&held, at, sum.wait));
     }
     for (task, place) in observation.tasks.iter().zip(places) {
@@ -336,7 +335,7 @@ fn uses(
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::ExitedView;
+    use evenkeel_base::{ContainerView, ExitedView, GroupView};
 
     use super::*;
     use crate::notices::labelled::host;
@@ -360,6 +359,21 @@ mod tests {
         let used: Vec<_> =
             owners.iter().map(|owner| (owner.key.path.as_str(), owner.now.cpu, owner.tasks)).collect();
         assert_eq!(used, [("/s0", 160.0, 1), ("/s1", 20.0, 0)]);
+    }
+
+    #[test]
+    fn what_a_container_inside_another_used_is_counted_once() {
+        let mut seen = host(2, 2);
+        seen.groups[1] = GroupView::of("/s0/inner", Some(0), true);
+        (seen.groups[0].cpu_pct, seen.groups[1].cpu_pct) = (Some(120.0), Some(90.0));
+        for (at, name) in (0u32..).zip(["outer", "inner"]) {
+            seen.containers.push(ContainerView { group: Some(at), ..ContainerView::of(name, "docker") });
+            seen.tasks[at as usize].container = Some(at);
+        }
+        let mut owners = Owners::default();
+        owners.observe(&seen);
+        let used: Vec<_> = owners.iter().map(|owner| (owner.key.name.as_str(), owner.now.cpu)).collect();
+        assert_eq!(used, [("inner", 90.0), ("outer", 30.0)]);
     }
 
     #[test]

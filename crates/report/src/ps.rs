@@ -87,6 +87,8 @@ pub struct View<'a> {
     scoped: bool,
     /// See [`Observation::held_back_pct`].
     held: Vec<Option<f64>>,
+    /// See [`Observation::counted_of_owners`].
+    counted: BTreeMap<u32, f64>,
 }
 
 /// Bytes per second received and sent, short: `1.2M/30k`.
@@ -140,8 +142,8 @@ impl<'a> View<'a> {
         sort(&mut processes);
         let (beside, network) = (BTreeMap::new(), NetworkUse::default());
         let (networks, scoped) = (NetworkRates::default(), only.is_some());
-        let held = observation.held_back_pct();
-        Self { observation, tasks, processes, waits: None, beside, network, networks, scoped, held }
+        let (held, counted) = (observation.held_back_pct(), observation.counted_of_owners());
+        Self { observation, tasks, processes, waits: None, beside, network, networks, scoped, held, counted }
     }
 
     /// Whether a container, pod or machine is to be shown.
@@ -207,6 +209,8 @@ impl<'a> View<'a> {
         let sum: f64 = ended.cpu_pct + members.iter().map(|task| task.cpu_pct).sum::<f64>();
         let waits: Option<f64> = members.iter().map(|task| task.wait_pct).sum();
         let wait_pct = waits.map(|waits| waits + ended.wait_pct);
+        let counted = at_group.and_then(|at| self.counted.get(&at).copied());
+        let counted = counted.or_else(|| group.and_then(|group| group.cpu_pct));
         Sum {
             at: at as u32,
             what,
@@ -214,7 +218,7 @@ impl<'a> View<'a> {
             pod,
             group,
             // The group's own count has what short-lived tasks used too; the tasks' is finer over short intervals.
-            cpu_pct: group.and_then(|group| group.cpu_pct).filter(|pct| *pct > sum).unwrap_or(sum),
+            cpu_pct: counted.filter(|pct| *pct > sum).unwrap_or(sum),
             wait_pct,
             throttled_pct: at_group.and_then(|at| self.observation.held_back_in(&self.held, at, wait_pct)),
             tasks: members.len(),

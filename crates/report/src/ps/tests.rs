@@ -60,6 +60,33 @@ fn a_pod_is_held_back_by_the_quotas_of_its_containers() {
 }
 
 #[test]
+fn what_a_container_inside_another_used_is_counted_once() {
+    let counted = |path: &str, parent, cpu_pct| GroupView { cpu_pct, ..group(path, parent, 0.0) };
+    let groups = vec![
+        counted("/", None, None),
+        counted("/docker/node", Some(0), Some(120.0)),
+        counted("/docker/node/init", Some(1), Some(20.0)),
+        counted("/docker/node/docker/web", Some(1), Some(90.0)),
+        counted("/docker/node/docker/web/docker/db", Some(3), Some(15.0)),
+    ];
+    let owned = |name: &str, group| ContainerView { group: Some(group), ..ContainerView::of(name, "docker") };
+    let within = |tgid, group, container, cpu_pct| TaskView {
+        container: Some(container),
+        ..task(tgid, tgid, group, cpu_pct)
+    };
+    // Of the innermost one what ended is in the count alone.
+    let tasks = vec![within(1, 2, 0, 20.0), within(2, 3, 1, 75.0), within(3, 4, 2, 5.0)];
+    let containers = vec![owned("node", 1), owned("web", 3), owned("db", 4)];
+    let seen = Observation { tasks, groups, containers, ..Observation::of(Topology::synthetic(1, 1, 2, 1)) };
+    let sums: Vec<_> = View::new(&seen, |_| None, None)
+        .containers()
+        .into_iter()
+        .map(|sum| (sum.name, sum.cpu_pct))
+        .collect();
+    assert_eq!(sums, [("node".into(), 30.0), ("web".into(), 75.0), ("db".to_owned(), 15.0)]);
+}
+
+#[test]
 fn a_process_is_shown_on_the_core_of_its_busiest_thread() {
     let threads = vec![task(1, 1, 2, 90.0), task(1, 2, 2, 1.0), task(1, 3, 2, 60.0)];
     let seen = observed(0.0, &[0.0], threads);
