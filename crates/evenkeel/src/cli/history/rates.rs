@@ -1,9 +1,9 @@
 //! Who got the CPU over some time past.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 
-use evenkeel_base::Histogram;
+use evenkeel_base::{Histogram, TaskId};
 use evenkeel_report::{Field, Table, table, time};
 use evenkeel_store::{Rates, Store};
 use serde_json::json;
@@ -85,12 +85,21 @@ pub(crate) fn lines(rates: &Rates, by: By) -> Vec<Line> {
         }
         _ => (),
     }
+    // Over a day a number means several processes: a thread belongs to the one whose first thread began last before it.
+    let mut began: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+    for task in rates.tasks.iter().filter(|task| task.id.tid == task.id.tgid) {
+        began.entry(task.id.tgid).or_default().insert(task.id.start_time);
+    }
+    let process = |id: TaskId| {
+        let began = began.get(&id.tgid).and_then(|all| all.range(..=id.start_time).next_back());
+        (String::new(), id.tgid, began.copied().unwrap_or(0))
+    };
     let mut sums: BTreeMap<(String, u32, u64), Line> = BTreeMap::new();
     for task in &rates.tasks {
         let info = task.info.as_deref();
         let comm = || info.map_or_else(|| "?".to_owned(), |info| info.comm.clone());
         let (key, name) = match by {
-            By::Process => ((String::new(), task.id.tgid, 0), comm()),
+            By::Process => (process(task.id), comm()),
             By::Thread => ((String::new(), task.id.tid, task.id.start_time), comm()),
             By::Container => match info.and_then(|info| info.container.clone()) {
                 // Many pods have a container of the same name.
@@ -137,15 +146,29 @@ pub(crate) fn lines(rates: &Rates, by: By) -> Vec<Line> {
     lines
 }
 
-/// Fills in the lengths of containers' waits where the history has them. Whether it has any.
-fn add_waits(lines: &mut [Line], waits: &BTreeMap<String, Histogram>) -> bool {
+/// Fills in the lengths of containers' waits where the history has them.
+fn add_waits(lines: &mut [Line], waits: &BTreeMap<String, Histogram>) {
     let mut named: BTreeMap<String, usize> = BTreeMap::new();
     lines.iter().for_each(|line| *named.entry(line.key.clone()).or_default() += 1);
     for line in &mut *lines {
         // They are counted by name alone: of two of one name neither's are known.
         line.waits = waits.get(&line.key).filter(|_| named.get(&line.key) == Some(&1)).cloned();
     }
-    lines.iter().any(|line| line.waits.is_some())
+}
+
+/// The busiest of these, with the lengths of their waits where the history has them; and whether it has any. Whoever is not shown
+/// counts for whose the waits of a name are.
+fn shown(
+    mut lines: Vec<Line>,
+    limit: Option<usize>,
+    waits: Option<&BTreeMap<String, Histogram>>,
+) -> (Vec<Line>, bool) {
+    if let Some(waits) = waits {
+        add_waits(&mut lines, waits);
+    }
+    lines.truncate(limit.unwrap_or(usize::MAX));
+    let lengths = lines.iter().any(|line| line.waits.is_some());
+    (lines, lengths)
 }
 
 /// `lengths`: whether there are lengths of waits, for which text has columns then only.
@@ -225,14 +248,12 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> 
             )),
         };
     };
-    let mut lines = lines(&rates, args.by);
-    if args.limit > 0 && args.by != By::Cpu {
-        lines.truncate(args.limit);
-    }
-    let mut lengths = false;
-    if args.by == By::Container {
-        lengths = add_waits(&mut lines, &store.waits(span.from_ns, to_ns).map_err(failure)?);
-    }
+    let limit = (args.limit > 0 && args.by != By::Cpu).then_some(args.limit);
+    let waits = match args.by {
+        By::Container => Some(store.waits(span.from_ns, to_ns).map_err(failure)?),
+        _ => None,
+    };
+    let (lines, lengths) = shown(lines(&rates, args.by), limit, waits.as_ref());
     let table = line_table(args.by, lengths, lines.iter().any(|line| line.pod.is_some()));
     if rates.damaged_blocks > 0 {
         say!("evenkeel: {} damaged blocks of samples were passed over", rates.damaged_blocks);
@@ -272,7 +293,6 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> 
 mod tests {
     use std::sync::Arc;
 
-    use evenkeel_base::TaskId;
     use evenkeel_store::{GroupRate, TaskInfo, TaskRate};
 
     use super::*;
@@ -307,12 +327,34 @@ mod tests {
 
     #[test]
     fn containers_of_one_name_in_two_pods_are_two_and_have_what_ended_in_them() {
-        let mut lines = lines(&rates(), By::Container);
-        let shown: Vec<_> =
+        let lines = lines(&rates(), By::Container);
+        let seen: Vec<_> =
             lines.iter().map(|line| (line.pod.as_deref().unwrap(), line.cpu_pct.unwrap())).collect();
-        assert_eq!(shown, [("mail", 80.0), ("shop", 30.0)]);
+        assert_eq!(seen, [("mail", 80.0), ("shop", 30.0)]);
         let waits = BTreeMap::from([("app".to_owned(), Histogram::default())]);
-        assert!(!add_waits(&mut lines, &waits), "whose of the two they are is not known");
-        assert!(add_waits(&mut lines[..1], &waits));
+        let has_waits = |lines: &[Line], limit| shown(lines.to_vec(), limit, Some(&waits)).1;
+        assert!(!has_waits(&lines, None), "whose of the two they are is not known");
+        assert!(!has_waits(&lines, Some(1)), "nor where the other is not shown");
+        assert!(has_waits(&lines[..1], None) && !shown(lines, None, None).1);
+    }
+
+    #[test]
+    fn two_processes_that_had_one_number_are_two() {
+        let thread = |tid: u32, start_time, comm: &str, cpu_pct| {
+            let mut task = rates().tasks.remove(0);
+            task.id = TaskId { tgid: 7, tid, start_time };
+            let info = Arc::unwrap_or_clone(task.info.unwrap());
+            task.info = Some(Arc::new(TaskInfo { comm: comm.into(), ..info }));
+            TaskRate { cpu_pct, ..task }
+        };
+        let tasks = vec![
+            thread(7, 100, "make", 40.0),
+            thread(8, 150, "make", 5.0),
+            thread(7, 9000, "sshd", 1.0),
+            thread(9, 9100, "sshd", 2.0),
+        ];
+        let lines = lines(&Rates { tasks, ..Rates::default() }, By::Process);
+        let seen: Vec<_> = lines.iter().map(|line| (&*line.key, line.cpu_pct.unwrap())).collect();
+        assert_eq!(seen, [("make", 45.0), ("sshd", 3.0)]);
     }
 }
