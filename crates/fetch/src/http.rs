@@ -225,10 +225,13 @@ fn is_whole(answer: &[u8], most: usize) -> bool {
     length.is_some_and(|length| answer.len() - head >= length)
 }
 
-/// Where the body begins. Some servers end lines by a newline alone.
+/// Where the body begins. Some servers end lines by a newline alone. What comes behind is not looked at: it is asked for each part of
+/// a long page that arrives.
 fn end_of_head(answer: &[u8]) -> Option<usize> {
-    let behind = |end: &[u8]| answer.windows(end.len()).position(|part| part == end).map(|at| at + end.len());
-    behind(b"\r\n\r\n").into_iter().chain(behind(b"\n\n")).min()
+    (0..answer.len()).find_map(|at| {
+        let end = [b"\r\n\r\n".as_slice(), b"\n\n"].into_iter().find(|end| answer[at..].starts_with(end))?;
+        Some(at + end.len())
+    })
 }
 
 fn header(head: &[u8], name: &str) -> Option<String> {
