@@ -70,12 +70,15 @@ impl LatencySlo {
 
     /// What is to be said, once, where much of its CPU goes to processes whose waits no one sees.
     fn unseen(&mut self, observation: &Observation) -> Option<String> {
+        // Once is enough.
+        if self.unseen >= LASTING {
+            return None;
+        }
         let own = &self.protected;
         let mine = |task: &TaskView| own.scope.has(task, observation);
         let share = unseen_share(observation, mine, own.scope.group(observation));
         let much = share.filter(|share| *share >= UNSEEN);
-        self.unseen =
-            if much.is_some() || self.unseen >= LASTING { self.unseen.saturating_add(1) } else { 0 };
+        self.unseen = much.map_or(0, |_| self.unseen + 1);
         let pct = 100.0 * much.filter(|_| self.unseen == LASTING)?;
         let name = &own.protection.name;
         Some(format!(
