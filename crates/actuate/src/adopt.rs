@@ -290,18 +290,8 @@ impl<K: Kernel> Search<'_, K> {
 
     fn adopt(&mut self, seen: Seen<'_>, original: Setting, since_ticks: u64) -> Result<(), KernelError> {
         let Seen { facts, present, .. } = seen;
-        let origin = Origin {
-            since_ticks,
-            process_group: facts.process_group,
-            session: facts.session,
-            comm: facts.comm.clone(),
-            cgroup: facts.cgroup.clone(),
-            ancestors: vec![facts.ppid],
-            identity: 0,
-            image: facts.image,
-            leader: leader(self.kernel, facts.id, seen.knob)?,
-            descendant: true,
-        };
+        let origin = origin_of(self.kernel, facts, seen.knob, (since_ticks, vec![facts.ppid]))?;
+        let origin = Origin { descendant: true, ..origin };
         let index = self.entries.len() + self.found.entries.len();
         self.by_process.entry(facts.id.tgid).or_default().push(index);
         let entry = Entry::new(Target::Task(facts.id), original, origin);
@@ -326,6 +316,26 @@ fn carries(elder: &Entry, seen: &Seen<'_>) -> bool {
         && elder.origin.cgroup == seen.facts.cgroup
         && seen.present != inherited(&elder.original)
         && elder.wrote.iter().any(|wrote| inherited(wrote) == seen.present)
+}
+
+/// What is kept of a task that has a value of ours of this property since then, and whose child it is.
+pub(crate) fn origin_of<K: Kernel>(
+    kernel: &mut K,
+    facts: &TaskFacts,
+    knob: Knob,
+    (since_ticks, ancestors): (u64, Vec<u32>),
+) -> Result<Origin, KernelError> {
+    Ok(Origin {
+        since_ticks,
+        ancestors,
+        leader: leader(kernel, facts.id, knob)?,
+        process_group: facts.process_group,
+        session: facts.session,
+        comm: facts.comm.clone(),
+        cgroup: facts.cgroup.clone(),
+        image: facts.image,
+        ..Origin::default()
+    })
 }
 
 /// What the main thread of a thread's process has; `None` for a main thread.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{CpuSet, GroupRef, Knob, Limit, Setting, unit_of_path};
+use evenkeel_base::{CpuSet, GroupRef, Knob, Limit, Setting, is_of_user, unit_of_path};
 use evenkeel_linux::cgroup;
 
 use crate::libvirt;
@@ -206,11 +206,6 @@ impl Owners {
 /// Whether Docker itself refused, and not its program, which did not reach it.
 pub(crate) fn is_dockers_answer(why: &str) -> bool {
     why.contains("response from daemon")
-}
-
-/// Whether a cgroup belongs to a user's manager, or a user's own Docker.
-fn is_of_user(path: &str) -> bool {
-    path.split('/').any(|part| part.starts_with("user@") && part.ends_with(".service"))
 }
 
 /// The Docker container whose own cgroup this is.

@@ -90,10 +90,6 @@ pub struct Rule {
 pub const MAX_SUBJECTS: usize = 10;
 
 impl Rule {
-    pub fn run(&self, input: &Input<'_>) -> Vec<Finding> {
-        self.sum_up(self.findings(input))
-    }
-
     /// One for each subject.
     pub(crate) fn findings(&self, input: &Input<'_>) -> Vec<Finding> {
         (self.check)(self, input).unwrap_or_else(|Unknown(reason)| vec![self.unknown("host", reason)])

@@ -44,6 +44,16 @@ pub struct UnitPath<'a> {
     pub user: Option<&'a str>,
 }
 
+/// Whose manager this unit is, the user's number as the name has it.
+fn manager_of(unit: &str) -> Option<&str> {
+    unit.strip_prefix("user@")?.strip_suffix(".service")
+}
+
+/// Whether a cgroup belongs to a user's manager: its own, or one below it.
+pub fn is_of_user(path: &str) -> bool {
+    path.split('/').any(|part| manager_of(part).is_some())
+}
+
 /// The unit whose cgroup this is, of a manager of this host. Slices hold units, and so does `user@UID.service`, which is a user's
 /// manager; everything else is handed over to somebody: the systemd of a container has units of the same names below its own group,
 /// and no manager out here knows them.
@@ -51,7 +61,7 @@ pub fn unit_of_path(path: &str) -> Option<UnitPath<'_>> {
     let (above, unit) = path.rsplit_once('/')?;
     let mut user = None;
     for part in above.split('/').filter(|part| !part.is_empty()) {
-        match part.strip_prefix("user@").and_then(|rest| rest.strip_suffix(".service")) {
+        match manager_of(part) {
             Some(uid) => user = Some(uid),
             None if part.ends_with(".slice") => {}
             None => return None,

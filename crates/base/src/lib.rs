@@ -29,7 +29,7 @@ pub use change::{Change, FollowingLimit, GroupRef, HostScheduler, Knob, NetKnob,
 pub use cpuset::CpuSet;
 pub use facts::{HostFacts, Known};
 pub use file_error::{FileError, nearest};
-pub use id::{BootId, TaskId, UnitPath, is_unit_name, unit_of_path};
+pub use id::{BootId, TaskId, UnitPath, is_of_user, is_unit_name, unit_of_path};
 pub use limit::{CpuClaim, CpuQuota, CpuShares, CpuWeight, Limit};
 pub use observation::{
     BesideCpu, ContainerView, ExitedView, GroupView, HostView, NetworkRate, NetworkRates, NetworkUse,

@@ -26,6 +26,11 @@ pub fn read_open(file: &File) -> Option<SchedStat> {
     parse_bytes(text.get(..length)?)
 }
 
+/// Counters of the calling thread, whose run time lags; `None` where the kernel does not count.
+pub fn of_this_thread() -> Option<SchedStat> {
+    parse_bytes(&std::fs::read("/proc/thread-self/schedstat").ok()?)
+}
+
 /// Reads the three numbers; the hot path of sampling, so it takes bytes and allocates nothing.
 pub fn parse_bytes(text: &[u8]) -> Option<SchedStat> {
     let mut numbers = [0u64; 3];

@@ -228,17 +228,10 @@ impl<K: Kernel> Actuator<K> {
                 identity: self.kernel.identity_of(target, knob).map_err(verdict)?,
                 ..Origin::default()
             },
-            (Target::Task(id), Some(facts)) => Origin {
-                since_ticks,
-                ancestors: adopt::ancestors(&mut self.kernel, &facts).map_err(verdict)?,
-                leader: adopt::leader(&mut self.kernel, *id, knob).map_err(verdict)?,
-                process_group: facts.process_group,
-                session: facts.session,
-                comm: facts.comm,
-                cgroup: facts.cgroup,
-                image: facts.image,
-                ..Origin::default()
-            },
+            (Target::Task(_), Some(facts)) => {
+                let ancestors = adopt::ancestors(&mut self.kernel, &facts).map_err(verdict)?;
+                adopt::origin_of(&mut self.kernel, &facts, knob, (since_ticks, ancestors)).map_err(verdict)?
+            }
             // Touched before by its other property.
             (Target::Task(id), None) => {
                 let other = if knob == Knob::Sched { Knob::Affinity } else { Knob::Sched };

@@ -32,17 +32,8 @@ fn kernel(world: &World) -> FakeKernel {
 fn tuned(world: &World, id: TaskId, original: Setting, ours: Setting) -> Entry {
     let mut kernel = kernel(world);
     let facts = kernel.identity(id.tid).unwrap();
-    let origin = Origin {
-        since_ticks: kernel.now_ticks(),
-        ancestors: ancestors(&mut kernel, &facts).unwrap(),
-        leader: leader(&mut kernel, id, ours.knob()).unwrap(),
-        process_group: facts.process_group,
-        session: facts.session,
-        comm: facts.comm,
-        cgroup: facts.cgroup,
-        image: facts.image,
-        ..Origin::default()
-    };
+    let since = (kernel.now_ticks(), ancestors(&mut kernel, &facts).unwrap());
+    let origin = origin_of(&mut kernel, &facts, ours.knob(), since).unwrap();
     world.put(&Target::Task(id), &ours);
     Entry {
         wrote: vec![ours.clone()],

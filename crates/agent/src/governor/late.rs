@@ -1,7 +1,6 @@
 //! How late a look came because time stood still. Where the looking thread waited for a CPU itself, others had it, and the hypervisor took
 //! nothing.
 
-use std::fs;
 use std::time::Duration;
 
 use evenkeel_linux::schedstat;
@@ -15,8 +14,7 @@ pub(super) struct Late {
 impl Late {
     /// Of the time that the calling thread overslept, that in which it did not wait for a CPU.
     pub fn look(&mut self, overslept: Duration) -> Duration {
-        let own = fs::read("/proc/thread-self/schedstat").ok();
-        self.note(overslept, own.and_then(|own| Some(schedstat::parse_bytes(&own)?.waited_ns)))
+        self.note(overslept, schedstat::of_this_thread().map(|own| own.waited_ns))
     }
 
     fn note(&mut self, overslept: Duration, now_ns: Option<u64>) -> Duration {

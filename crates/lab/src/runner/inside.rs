@@ -1,7 +1,7 @@
 //! The tenant itself: waits at the gate, does its runs back to back, and tells about each.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use evenkeel_base::{Nice, SchedAttr, SchedPolicy};
 use evenkeel_experiment::record::{Account, RunRecord};
 use evenkeel_linux::cgroupfs::{self, CpuStat};
+use evenkeel_linux::schedstat;
 use evenkeel_linux::sys::{self, RawSchedAttr};
 
 use super::command;
@@ -269,6 +270,5 @@ fn set_attributes(order: &Order) -> Result<(), String> {
 
 /// Time the calling thread has waited for a CPU so far; `None` without schedstat.
 fn run_delay_ns() -> Option<u64> {
-    let text: io::Result<String> = std::fs::read_to_string("/proc/thread-self/schedstat");
-    text.ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+    Some(schedstat::of_this_thread()?.waited_ns)
 }

@@ -24,16 +24,12 @@ pub struct Flow {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unanswered: u64,
     /// The other end closed it before the end.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
 }
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
-}
-
-fn is_false(lost: &bool) -> bool {
-    !lost
 }
 
 /// What the threads of a load counted, by number of the flow.

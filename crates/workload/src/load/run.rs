@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use evenkeel_base::CpuSet;
+use evenkeel_linux::schedstat;
 use serde::{Deserialize, Serialize};
 
 use super::context::Shared;
@@ -271,8 +272,7 @@ fn wait_gate(page: &Page, shared: &Shared<'_>) -> Result<u64, LoadError> {
 
 /// Time this thread has waited for a CPU so far; `None` without schedstat.
 fn run_delay_ns() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_ascii_whitespace().nth(1)?.parse().ok()
+    Some(schedstat::of_this_thread()?.waited_ns)
 }
 
 /// Migrations of this thread so far; `None` where the kernel does not tell.
