@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, anyhow};
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
@@ -9,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use evenkeel_console::{Failure, say};
 
+use crate::follow::{Stamp, follow};
 use crate::tls::{Tls, TlsFiles, is_open_to_all};
 
 /// Bytes of a token: what is shorter is guessed, what is longer is no token.
@@ -42,22 +44,25 @@ impl AccessArgs {
     }
 }
 
-/// What must be sent; nothing where no token is asked for.
+/// What must be sent; nothing where no token is asked for. Copies share it.
 #[derive(Clone, Default)]
-pub struct Token(Option<Vec<u8>>);
+pub struct Token {
+    secret: Option<Arc<Mutex<Vec<u8>>>>,
+    /// Where it is from, as that was when it was read.
+    file: Option<(PathBuf, Stamp)>,
+}
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "Token(secret)" } else { "Token(none)" })
+        f.write_str(if self.is_set() { "Token(secret)" } else { "Token(none)" })
     }
 }
 
 impl Token {
-    /// Reads the file; the token itself is in no message.
+    /// Reads the file.
     fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = evenkeel_linux::input::read_text(path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        Self::parse(path, &text)
+        let file = Some((path.to_owned(), Stamp::of([path.to_owned()])));
+        Ok(Self { file, ..Self::parse(path, &text(path)?)? })
     }
 
     /// Reads the text of a token's file; the path is for messages.
@@ -65,27 +70,28 @@ impl Token {
     /// # Errors
     /// It holds no token.
     pub fn parse(path: &Path, text: &str) -> anyhow::Result<Self> {
-        let token = text.trim_end_matches(['\n', '\r']);
-        if !TOKEN.contains(&token.len()) || !token.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(anyhow!(
-                "{}: holds no token: {} to {} printable ASCII characters on one line, such as `openssl rand -hex 32` \
-                 writes",
-                path.display(),
-                TOKEN.start(),
-                TOKEN.end()
-            ));
-        }
-        Ok(Self(Some(token.as_bytes().to_vec())))
+        Ok(Self { secret: Some(Arc::new(Mutex::new(secret(path, text)?))), file: None })
+    }
+
+    /// Asks for a new token from the time on at which it is in the file, and no longer for the one before; does not end.
+    pub async fn follow(self) {
+        let (Some(kept), Some((path, seen))) = (self.secret, self.file) else { return };
+        follow(seen, "token", || {
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = secret(&path, &text(&path)?)?;
+            Ok(())
+        })
+        .await;
     }
 
     /// Whether one is asked for.
     pub fn is_set(&self) -> bool {
-        self.0.is_some()
+        self.secret.is_some()
     }
 
     /// Whether the request may have the page.
     pub fn admits(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.0 else { return true };
+        let Some(token) = &self.secret else { return true };
+        let token = &*token.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sent = headers.get_all(AUTHORIZATION).iter();
         let (Some(sent), None) = (sent.next(), sent.next()) else { return false };
         let Some((scheme, credentials)) = sent.to_str().ok().and_then(|text| text.split_once(' ')) else {
@@ -102,13 +108,32 @@ impl Token {
     }
 }
 
+/// What is in a token's file. The token itself is in no message.
+fn text(path: &Path) -> anyhow::Result<String> {
+    evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The token that readers must send.
+fn secret(path: &Path, text: &str) -> anyhow::Result<Vec<u8>> {
+    let token = text.trim_end_matches(['\n', '\r']);
+    if !TOKEN.contains(&token.len()) || !token.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(anyhow!(
+            "{}: holds no token: {} to {} printable ASCII characters on one line, such as `openssl rand -hex 32` \
+             writes",
+            path.display(),
+            TOKEN.start(),
+            TOKEN.end()
+        ));
+    }
+    Ok(token.as_bytes().to_vec())
+}
+
 /// Reads a token that somebody else asks for, to be sent; the token itself is in no message.
 ///
 /// # Errors
 /// The file cannot be read, or holds no token.
 pub fn read_to_send(path: &Path) -> anyhow::Result<String> {
-    let text =
-        evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = text(path)?;
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(anyhow!("{}: one line of printable characters is a token", path.display()));
@@ -204,7 +229,7 @@ mod tests {
 
     #[test]
     fn only_the_token_admits() {
-        let token = Token(Some(b"0123456789abcdef".to_vec()));
+        let token = Token::parse(Path::new("token"), "0123456789abcdef").unwrap();
         assert!(token.admits(&headers("Bearer 0123456789abcdef")));
         // `prometheus:0123456789abcdef` and `:0123456789abcdef`
         assert!(token.admits(&headers("basic cHJvbWV0aGV1czowMTIzNDU2Nzg5YWJjZGVm")));

@@ -10,6 +10,7 @@ mod distribution;
 mod documents;
 mod events;
 mod expose;
+mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod handover;

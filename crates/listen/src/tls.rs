@@ -4,7 +4,6 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use rustls::ServerConfig;
@@ -18,8 +17,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// How often it is asked whether the files changed.
-const LOOK: Duration = Duration::from_secs(1);
+use crate::follow::{Stamp, follow};
+
 /// First byte of a TLS connection: a handshake.
 const HANDSHAKE: u8 = 0x16;
 /// The answer to who asks by http.
@@ -62,7 +61,7 @@ impl Tls {
     /// # Errors
     /// They cannot be read, hold no certificate and its key, or everybody may read the key.
     pub fn open(files: TlsFiles) -> anyhow::Result<Self> {
-        let seen = Stamp::of(&files);
+        let seen = Stamp::of([files.cert.clone(), files.key.clone()]);
         let identity = Arc::new(Mutex::new(Arc::new(Identity::read(&files)?)));
         Ok(Self { files, seen, identity })
     }
@@ -96,35 +95,14 @@ impl Tls {
         acceptor.accept(stream).await
     }
 
-    /// Reads the files again whenever they changed; does not end. A new certificate that is no good is reported, and the one
-    /// before stays in use.
+    /// Uses a new certificate from the time on at which it is in the files; does not end.
     pub async fn follow(self) {
-        let (mut used, mut last) = (self.seen.clone(), self.seen.clone());
-        loop {
-            tokio::time::sleep(LOOK).await;
-            let stamp = Stamp::of(&self.files);
-            // One of the two files may be written a moment after the other.
-            let is_settled = stamp == last;
-            last = stamp.clone();
-            if stamp == used || !is_settled {
-                continue;
-            }
-            used = stamp;
-            match Identity::read(&self.files) {
-                Ok(identity) => {
-                    *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(identity);
-                    evenkeel_console::say!(
-                        "evenkeel: the new certificate of {} is in use",
-                        self.files.cert.display()
-                    );
-                }
-                Err(error) => {
-                    evenkeel_console::say!(
-                        "evenkeel: the new certificate is not used, the one before it stays: {error:#}"
-                    );
-                }
-            }
-        }
+        follow(self.seen.clone(), "certificate", || {
+            let identity = Identity::read(&self.files)?;
+            *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(identity);
+            Ok(())
+        })
+        .await;
     }
 }
 
@@ -159,23 +137,6 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 /// Whether somebody who is neither its owner nor of its group may read or write a file; not where it is not there.
 pub fn is_open_to_all(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o006 != 0)
-}
-
-/// What changes when a file is written or replaced: device, inode, size, and times of data and of inode.
-type FileStamp = Option<(u64, u64, u64, (i64, i64), (i64, i64))>;
-
-/// Of certificate and key; links are followed, so that one that is turned elsewhere is noticed.
-#[derive(Clone, PartialEq, Eq)]
-struct Stamp([FileStamp; 2]);
-
-impl Stamp {
-    fn of(files: &TlsFiles) -> Self {
-        Self([&files.cert, &files.key].map(|path| {
-            let file = std::fs::metadata(path).ok()?;
-            let (data, inode) = ((file.mtime(), file.mtime_nsec()), (file.ctime(), file.ctime_nsec()));
-            Some((file.dev(), file.ino(), file.size(), data, inode))
-        }))
-    }
 }
 
 #[cfg(test)]
