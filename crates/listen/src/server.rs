@@ -32,8 +32,8 @@ use super::tls::Tls;
 /// The page that answers without a token: whether the host is watched.
 pub(super) const HEALTH: &str = "/healthz";
 
-/// Connections at a time. One more, and the oldest is closed: a request is answered within milliseconds, so the oldest is
-/// one that does nothing.
+/// Connections at a time. One more, and the oldest of the address with the most is closed: a request is answered within
+/// milliseconds, so the oldest is one that does nothing, and a flood from one host closes its own, not the kubelet's probes.
 const CONNECTIONS: usize = 32;
 /// Time to send a request's head, and before that to agree on how to encrypt.
 const HEAD: Duration = Duration::from_secs(5);
@@ -57,6 +57,7 @@ pub(super) async fn serve(entrance: Entrance, router: Router) -> io::Result<()> 
     if let Some(tls) = tls.clone() {
         tokio::spawn(tls.follow());
     }
+    tokio::spawn(token.clone().follow());
     let router = router.layer(from_fn(move |request: Request, next: Next| {
         let known = names.know(request.headers());
         let admitted = request.uri().path() == HEALTH || token.admits(request.headers());
@@ -69,27 +70,26 @@ pub(super) async fn serve(entrance: Entrance, router: Router) -> io::Result<()> 
         }
     }));
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let mut open: VecDeque<(AbortHandle, Arc<Lease>)> = VecDeque::new();
+    let mut open: VecDeque<(AbortHandle, Arc<Lease>, IpAddr)> = VecDeque::new();
     loop {
-        let stream = match listener.accept().await {
+        let (stream, peer) = match listener.accept().await {
             // Everything is being restored: what the reserve gives up is not for clients that waited.
             Ok(_) if Reserve::is_given_up() => continue,
-            Ok((stream, _)) => stream,
+            Ok((stream, peer)) => (stream, peer.ip()),
             Err(error) if is_exhausted(&error) => {
                 // Its own connections are few; still, they are what can be given up.
-                open.drain(..).for_each(|(connection, _)| connection.abort());
+                open.drain(..).for_each(|(connection, ..)| connection.abort());
                 tokio::time::sleep(EXHAUSTED).await;
                 continue;
             }
             // The client has gone already, and the like.
             Err(_) => continue,
         };
-        open.retain(|(connection, _)| !connection.is_finished());
+        open.retain(|(connection, ..)| !connection.is_finished());
         // Streams are bounded where they begin.
-        let mut others = (0..open.len()).filter(|at| !open[*at].1.is_stream());
-        let (oldest, count) = (others.next(), 1 + others.count());
-        if count >= CONNECTIONS
-            && let Some((oldest, _)) = oldest.and_then(|at| open.remove(at))
+        let others: Vec<usize> = (0..open.len()).filter(|at| !open[*at].1.is_stream()).collect();
+        if others.len() >= CONNECTIONS
+            && let Some((oldest, ..)) = surplus(&others, |at| open[at].2).and_then(|at| open.remove(at))
         {
             oldest.abort();
         }
@@ -104,10 +104,17 @@ pub(super) async fn serve(entrance: Entrance, router: Router) -> io::Result<()> 
                 () = leased.expired() => {}
             }
         });
-        open.push_back((task.abort_handle(), lease));
+        open.push_back((task.abort_handle(), lease, peer));
         // Else a flood would be accepted by the hundred before one that was closed gives its descriptor up.
         tokio::task::yield_now().await;
     }
+}
+
+/// Of connections, oldest first, the oldest one of whoever has the most.
+fn surplus(open: &[usize], whose: impl Fn(usize) -> IpAddr) -> Option<usize> {
+    let count = |peer: IpAddr| open.iter().filter(|at| whose(**at) == peer).count();
+    // Of equals the last one is taken: the oldest, looked at from behind.
+    open.iter().rev().copied().max_by_key(|at| count(whose(*at)))
 }
 
 /// How long a connection may last; a part of each request.
@@ -250,6 +257,15 @@ mod tests {
         assert!(names(Some("node1")).knows("Node1:9101"));
         assert!(!names(Some("node1")).knows("node1.evil.example"), "anybody may have a host of that name");
         assert!(!names(Some("")).knows("") && !names(Some("")).knows(".evil.example"));
+    }
+
+    #[test]
+    fn a_flood_of_one_host_closes_its_own_connections() {
+        let peers = [1, 2, 2, 3, 2, 3, 3].map(|last| IpAddr::from([10, 0, 0, last]));
+        let chosen = |open: &[usize]| surplus(open, |at| peers[at]);
+        assert_eq!(chosen(&[0, 1, 2, 3, 4]), Some(1), "not the oldest of all");
+        assert_eq!(chosen(&[0, 1, 2, 3, 5]), Some(1), "of equals the oldest");
+        assert_eq!((chosen(&[0, 3, 5, 6]), chosen(&[0]), chosen(&[])), (Some(3), Some(0), None));
     }
 
     #[test]
