@@ -195,7 +195,12 @@ pub fn owner(board: &Board, number: u32) -> Value {
         .iter()
         .map(|moment| {
             let ours = moment.owners.iter().find(|(number, ..)| *number == owner.number);
-            let (cpu, wait, throttled) = ours.map_or((0.0, 0.0, 0.0), |(_, c, w, t)| (*c, *w, *t));
+            // Who is not listed used nothing: where that is counted, and since it is there.
+            let nothing =
+                |counted: bool| if counted && moment.at_ms >= owner.since_ms { 0.0 } else { f32::NAN };
+            let now = &owner.now;
+            let idle = || (nothing(true), nothing(now.wait.is_some()), nothing(now.throttled.is_some()));
+            let (cpu, wait, throttled) = ours.map_or_else(idle, |(_, c, w, t)| (*c, *w, *t));
             json!([moment.at_ms, short(cpu), short(wait), short(throttled)])
         })
         .collect();
@@ -271,4 +276,27 @@ pub fn task(board: &Board, tid: u32) -> Value {
         "owner_waits": owner.and_then(|owner| owner.waits.as_ref()).map(|(waits, _)| octaves(waits)),
         "owner_lengths": owner.map(|owner| owner.lengths.json()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::notices::labelled::host;
+
+    #[test]
+    fn before_somebody_came_and_where_nothing_is_counted_there_are_no_zeros() {
+        let mut board = Board::default();
+        for second in 1..=3 {
+            // The other service comes with the second look, and does nothing.
+            let mut seen = host(2, if second == 1 { 1 } else { 2 });
+            (seen.wall_ns, seen.interval_s) = (second * 1_000_000_000, 1.0);
+            seen.tasks.iter_mut().for_each(|task| task.wait_pct = Some(0.0));
+            board.observe(Arc::new(seen));
+        }
+        let number = board.owners.iter().find(|owner| owner.key.path == "/s1").map(|owner| owner.number);
+        let moments = json!([[1000, null, null, null], [2000, 0.0, 0.0, null], [3000, 0.0, 0.0, null]]);
+        assert_eq!(owner(&board, number.unwrap())["moments"], moments);
+    }
 }

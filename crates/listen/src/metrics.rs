@@ -123,15 +123,13 @@ fn owners(page: &mut Page, board: &Board) {
     let help = "CPU that counting waits took in the kernel, an estimate by every 127th call";
     page.counter("evenkeel_blame_cpu_seconds_total", help, board.counted.spent_s);
     let vms = || board.owners.iter().filter(|owner| owner.key.kind == owners::Kind::Vm);
-    let ready: fn(&Owner) -> Option<f64> =
-        |owner| owner.total.wait.map(|wait| (wait - owner.total.throttled.unwrap_or(0.0)).max(0.0));
     type OfOwner = fn(&Owner) -> Option<f64>;
     let machines: [(&'static str, &'static str, OfOwner); 3] = [
         ("evenkeel_vm_cpu_seconds_total", "CPU got by a virtual machine", |owner| Some(owner.total.cpu)),
         (
             "evenkeel_vm_cpu_ready_seconds_total",
             "CPU Ready: time its threads were runnable without a CPU, throttled time left out",
-            ready,
+            |owner| owner.ready,
         ),
         ("evenkeel_vm_cpu_throttled_seconds_total", "Time it was held back by a quota", |owner| {
             owner.total.throttled

@@ -93,6 +93,8 @@ pub struct Owner {
     pub key: Key,
     /// Seconds since counting began.
     pub total: Use,
+    /// Waited without being throttled, seconds. Never less than it was: the kernel counts the two at different moments.
+    pub ready: Option<f64>,
     /// Percent of one CPU in the last interval.
     pub now: Use,
     /// Threads at its end.
@@ -101,6 +103,8 @@ pub struct Owner {
     pub waits: Option<(Histogram, f64)>,
     /// The same over the last time.
     pub lengths: Lengths,
+    /// End of the first interval in which it was there, ms since 1970.
+    pub since_ms: u64,
     seen: u64,
 }
 
@@ -150,10 +154,12 @@ impl Owners {
                     number: *next,
                     key: key.clone(),
                     total: Use::default(),
+                    ready: None,
                     now: Use::default(),
                     tasks: 0,
                     waits: None,
                     lengths: Lengths::default(),
+                    since_ms: observation.wall_ns / 1_000_000,
                     seen: 0,
                 }
             });
@@ -163,6 +169,10 @@ impl Owners {
             owner.now.add(&now, 1.0);
             owner.tasks += tasks;
             owner.total.add(&now, observation.interval_s / 100.0);
+            if let Some(wait) = owner.total.wait {
+                let ready = wait - owner.total.throttled.unwrap_or(0.0);
+                owner.ready = Some(owner.ready.unwrap_or(0.0).max(ready));
+            }
             numbers.push(owner.number);
         }
         // `other` never goes: its counters are of many.
@@ -335,7 +345,7 @@ fn uses(
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{ContainerView, ExitedView, GroupView};
+    use evenkeel_base::{ContainerView, ExitedView, GroupView, VmView};
 
     use super::*;
     use crate::notices::labelled::host;
@@ -374,6 +384,24 @@ mod tests {
         owners.observe(&seen);
         let used: Vec<_> = owners.iter().map(|owner| (owner.key.name.as_str(), owner.now.cpu)).collect();
         assert_eq!(used, [("inner", 90.0), ("outer", 30.0)]);
+    }
+
+    #[test]
+    fn cpu_ready_never_goes_down_however_late_waits_are_counted() {
+        let mut owners = Owners::default();
+        let mut ready = Vec::new();
+        // The quota's part of a wait is counted while it lasts, the wait when it is over.
+        for (wait_pct, throttled_pct) in [(30.0, 0.0), (0.0, 50.0), (60.0, 10.0), (20.0, 0.0)] {
+            let mut seen = host(1, 2);
+            seen.vms.push(VmView { name: "db".to_owned(), group: Some(0), ..VmView::default() });
+            (seen.tasks[0].vm, seen.tasks[0].wait_pct) = (Some(0), Some(wait_pct));
+            seen.groups[0].throttled_pct = Some(throttled_pct);
+            seen.interval_s = 1.0;
+            owners.observe(&seen);
+            let owner = owners.iter().find(|owner| owner.key.kind == Kind::Vm).unwrap();
+            ready.push((owner.ready.unwrap() * 100.0).round());
+        }
+        assert_eq!(ready, [30.0, 30.0, 30.0, 50.0]);
     }
 
     #[test]
