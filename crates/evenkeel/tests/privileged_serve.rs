@@ -178,6 +178,12 @@ fn only_the_token_opens() {
     until_well(|| status("/healthz", ""));
     assert_eq!(status("/metrics", "Authorization: Bearer 0123456789abcdefghij\r\n"), "200");
     assert_eq!(status("/nonsense", "Authorization: Bearer 0123456789abcdefghij\r\n"), "404");
+    // Whoever renews it does not restart the server, and the old one opens nothing any more.
+    std::fs::write(&file, "abcdefghij0123456789\n").unwrap();
+    until_well(|| status("/metrics", "Authorization: Bearer abcdefghij0123456789\r\n"));
+    assert_eq!(status("/metrics", "Authorization: Bearer 0123456789abcdefghij\r\n"), "401");
+    let said = serve.said();
+    assert!(said.contains("the new token of") && !said.contains("abcdefghij"), "{said}");
     let refused = |options: &[&str]| {
         let out = Command::new(BINARY).arg("--state-dir").arg(dir.path()).args(options).output().unwrap();
         (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
@@ -312,6 +318,25 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
         chrome.value("chart([[0, 1], [1, 2]], [[1, 'a', 'cpu']], 'parts').textContent.includes('parts')"),
         true
     );
+    // Minutes that were not recorded are a gap, however few rows there are, in lines and in shades.
+    let lines = "chart([[0, 1], [3e4, 1], [3e6, 1], [303e4, 1]], [[1, 'a', 'cpu']], 'parts').querySelector('path.cpu').getAttribute('d').match(/M/g).length";
+    assert_eq!(chrome.value(lines), 2);
+    let shaded = "(() => { const rows = [0, 3e4, 6e4, 3e6, 303e4, 306e4].map(at => [at, [100]]), canvas = shades(rows, [0]).querySelector('canvas'); \
+                  return [0, 1, 2, 3, 4, 5].map(at => canvas.getContext('2d').getImageData(4 * at + 1, 1, 1, 1).data[3] > 0); })()";
+    assert_eq!(chrome.value(shaded), serde_json::json!([true, false, false, false, false, true]));
+    // A task that runs in one of four looks has a quarter of what it had in that one.
+    let share = "(() => { const kept = live; lately.clear(); \
+                 for (let look = 1; look <= 4; look++) { live = {at_ms: 1000 * look, host: {active: 1}, tasks: look === 1 ? [{tid: 1, start: 1, comm: 'x', cpu: 0, cpu_pct: 80, wait_pct: 4}] : []}; remember(); } \
+                 const row = lately.get('1 1'); live = kept; lately.clear(); return [row.by.get(0) / row.looks, row.points]; })()";
+    let quarter = serde_json::json!([20, [[1000, 80, 4], [2000, 0, 0], [3000, 0, 0], [4000, 0, 0]]]);
+    assert_eq!(chrome.value(share), quarter);
+    // A server that answers and no longer looks at the host says so.
+    let still = "(() => { looked.since -= 60000; take(live, {moments: [], marks: []}); return document.getElementById('trouble').textContent; })()";
+    assert!(chrome.value(still).as_str().unwrap().starts_with("the host was not looked at since"));
+    // What could not be told is not "nothing is wrong".
+    let unknown = "(() => { const kept = findings; findings = {data: {findings: [], summary: {pass: 1, fail: 0, unknown: 3}, at_ms: 1}}; \
+                   const text = h('div', {}, findingsPage()).textContent; findings = kept; return text.includes('Nothing is known to be wrong; 3') && !text.includes('Nothing is wrong'); })()";
+    assert_eq!(chrome.value(unknown), true);
     assert!(chrome.complaints.is_empty(), "{:?}", chrome.complaints);
     // All of that was told by the server: nothing was asked once an interval.
     let asked = |chrome: &Chrome, what: &str| chrome.asked.iter().filter(|url| url.contains(what)).count();

@@ -147,13 +147,40 @@ fn moment(rates: &Rates) -> Value {
     let round = |value: f64| (value * 10.0).round() / 10.0;
     let cpus: Vec<f64> = rates.cpus.iter().map(|cpu| round(cpu.busy_pct)).collect();
     let steal: Option<f64> = rates.cpus.iter().map(|cpu| cpu.steal_pct).sum();
-    let waits = rates.tasks.iter().filter_map(|task| task.wait_pct);
+    // Counted of no task is not known.
+    let waits = rates.tasks.iter().filter_map(|task| task.wait_pct).reduce(|sum, wait| sum + wait);
     json!([
         rates.to_ns / 1_000_000,
         round(rates.seconds),
         round(rates.cpus.iter().map(|cpu| cpu.busy_pct).sum()),
         steal.map(round),
-        round(waits.sum()),
+        waits.map(round),
         cpus
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_base::TaskId;
+    use evenkeel_store::TaskRate;
+
+    use super::*;
+
+    #[test]
+    fn waits_that_were_counted_of_no_task_are_unknown() {
+        let task = |wait_pct| TaskRate {
+            id: TaskId { tgid: 1, tid: 1, start_time: 1 },
+            info: None,
+            cpu_pct: 50.0,
+            wait_pct,
+            voluntary_per_s: None,
+            involuntary_per_s: None,
+            by_cpu: Vec::new(),
+        };
+        let waited = |waits: &[Option<f64>]| {
+            moment(&Rates { tasks: waits.iter().copied().map(task).collect(), ..Rates::default() })[4].clone()
+        };
+        assert_eq!(waited(&[None, None]), Value::Null);
+        assert_eq!(waited(&[None, Some(2.0), Some(0.5)]), json!(2.5));
+    }
 }

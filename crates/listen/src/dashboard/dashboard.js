@@ -54,6 +54,8 @@ function roundUp(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return power * [1, 2, 4, 6, 8, 10].find(step => step * power >= value * .999999);
 }
+/// The time between two rows from which on nothing was recorded between them, ms.
+const gapOf = rows => Math.max(15000, 4 * rows.slice(1).map((row, at) => row[0] - rows[at][0]).sort((a, b) => a - b)[rows.length - 2 >> 1]);
 /// Lines over time. `rows`: arrays whose first item is ms; `lines`: [index, title, class].
 function chart(rows, lines, unit, height = 190) {
   const width = Math.max(300, main.clientWidth - 24), left = 46, bottom = height - 20;
@@ -77,12 +79,13 @@ function chart(rows, lines, unit, height = 190) {
   for (const [at, kind] of marks.filter(mark => mark[0] >= from && mark[0] <= to)) {
     picture.append(s('line', { class: 'mark', x1: x(at), x2: x(at), y1: 8, y2: bottom }, s('title', {}, time(at) + ' ' + kind)));
   }
+  const gap = gapOf(rows);
   for (const [at, , kind] of lines) {
     let path = '', down = true, before = null;
     for (const row of rows) {
       // A gap in time or in knowledge is a gap in the line.
       if (row[at] === null || row[at] === undefined) { down = true; continue; }
-      if (before !== null && row[0] - before > Math.max(15000, 4 * (to - from) / rows.length)) down = true;
+      if (before !== null && row[0] - before > gap) down = true;
       path += (down ? 'M' : 'L') + x(row[0]).toFixed(1) + ' ' + y(row[at]).toFixed(1);
       down = false;
       before = row[0];
@@ -101,9 +104,12 @@ function shades(rows, names) {
   picture.style.setProperty('height', Math.ceil(cpus * tall) + 'px');
   const paint = picture.getContext('2d');
   paint.fillStyle = getComputedStyle(document.documentElement).getPropertyValue('--cpu').trim();
-  for (let column = 0; column < columns; column++) {
-    const row = rows[Math.floor(column * rows.length / columns)][1];
-    row.forEach((busy, at) => { paint.globalAlpha = Math.min(1, .04 + busy / 100); paint.fillRect(column * 4, at * tall, 4, Math.max(1, tall - 1)); });
+  const from = rows[0][0], step = (rows.at(-1)[0] - from) / columns, gap = gapOf(rows);
+  for (let column = 0, at = 0; column < columns; column++) {
+    while (at + 1 < rows.length && rows[at + 1][0] <= from + step * (column + 1)) at++;
+    // What was not recorded has no shade.
+    if (from + step * column - rows[at][0] > gap) continue;
+    rows[at][1].forEach((busy, at) => { paint.globalAlpha = Math.min(1, .04 + busy / 100); paint.fillRect(column * 4, at * tall, 4, Math.max(1, tall - 1)); });
   }
   // Names fit next to lines of some height only.
   const named = tall >= 14;
@@ -248,7 +254,7 @@ function findingsPage() {
     h('p', { class: 'sub' }, `${sums.pass} passed, ${sums.fail} failed, ${sums.unknown} unknown; looked at ${time(findings.data.at_ms)}. As "evenkeel check" says, with the rights of this server.`),
     list.length ? list.map(finding => h('section', { class: 'finding ' + finding.severity }, h('h2', {}, `${finding.severity}: ${finding.subject} `, h('span', { class: 'unknown' }, finding.rule)),
       h('p', {}, finding.evidence), finding.consequence ? h('p', {}, h('strong', {}, 'Consequence: '), finding.consequence) : null,
-      finding.fix ? [h('p', {}, h('strong', {}, 'Fix:')), h('pre', { tabindex: '0' }, finding.fix)] : null)) : h('p', { class: 'good' }, 'Nothing is wrong with the set-up.')];
+      finding.fix ? [h('p', {}, h('strong', {}, 'Fix:')), h('pre', { tabindex: '0' }, finding.fix)] : null)) : sums.unknown ? h('p', {}, `Nothing is known to be wrong; ${sums.unknown} could not be told: "evenkeel check" says why.`) : h('p', { class: 'good' }, 'Nothing is wrong with the set-up.')];
 }
 
 function pastPage() {
@@ -260,7 +266,7 @@ function pastPage() {
   if (past.error) return page.concat(h('p', {}, past.error));
   if (!past.data) return page.concat(h('p', {}, 'Reading the history …'));
   if (!past.data.moments.length) return page.concat(h('p', {}, 'Nothing was recorded in this time. What is seen now is written after half a minute.'));
-  return page.concat(h('p', { class: 'sub' }, `${date(past.data.from_ms)} to ${date(past.data.to_ms)}: recorded are ${number(past.data.covered_s / 60, 0)} min of it.`),
+  return page.concat(h('p', { class: 'sub' }, `${date(past.data.from_ms)} to ${date(past.data.to_ms)}: recorded are ${number(past.data.covered_s / 60, 0)} min of it. Times are this browser's (${Intl.DateTimeFormat().resolvedOptions().timeZone}); the commands write UTC.`),
     chart(past.data.moments, [[2, 'busy', 'cpu'], [3, 'stolen', 'steal']], 'percent of one CPU', 150),
     chart(past.data.moments, [[4, 'waited, summed over tasks', 'wait']], 'percent of one CPU', 150),
     shades(past.data.moments.map(row => [row[0], row[5]]), past.data.moments.at(-1)[5].map((_, at) => at)),
@@ -351,22 +357,27 @@ async function askDetail() {
 function remember() {
   for (const task of live.tasks) {
     const key = task.tid + ' ' + task.start;
-    const row = lately.get(key) || { tid: task.tid, start: task.start, by: new Map(), ran: 0, looks: 0, points: [] };
+    const row = lately.get(key) || { tid: task.tid, start: task.start, by: new Map(), ran: 0, looks: 0, looked: 0, points: [] };
     if (row.at === live.at_ms) continue;
     Object.assign(row, { comm: task.comm, at: live.at_ms });
     row.points.push([live.at_ms, task.cpu_pct, task.wait_pct]);
-    if (row.points.length > 900) row.points.shift();
     if (task.cpu !== null) row.by.set(task.cpu, (row.by.get(task.cpu) || 0) + task.cpu_pct);
-    row.looks++;
     row.ran += task.cpu_pct;
-    if (row.looks >= 60) {
-      row.by.forEach((sum, cpu) => row.by.set(cpu, sum / 2));
-      row.looks /= 2;
-      row.ran /= 2;
-    }
     lately.set(key, row);
   }
-  for (const [key, row] of lately) if (live.at_ms - row.at > 120000) lately.delete(key);
+  // Where all who want CPU are listed, who is not wants none: that is a look at it, too.
+  const idle = live.host.active <= 200 ? 0 : null;
+  for (const [key, row] of lately) {
+    if (live.at_ms - row.at > 120000) lately.delete(key);
+    if (row.looked === live.at_ms) continue;
+    row.looked = live.at_ms;
+    if (row.at !== live.at_ms) row.points.push([live.at_ms, idle, row.points.at(-1)[2] === null ? null : idle]);
+    if (row.points.length > 900) row.points.shift();
+    if (++row.looks < 60) continue;
+    row.by.forEach((sum, cpu) => row.by.set(cpu, sum / 2));
+    row.looks /= 2;
+    row.ran /= 2;
+  }
 }
 
 /// What is wrong, or nothing: a screen reader says it once, and figures that are no longer new lose their colours.
@@ -383,10 +394,13 @@ addEventListener('pointerdown', event => { pressed = event.button === 0; });
 for (const end of ['pointerup', 'pointercancel', 'blur']) addEventListener(end, () => { pressed = false; });
 const isSelected = () => !getSelection().isCollapsed && main.contains(getSelection().anchorNode);
 
+/// The last look, and when this page saw it first: a server answers while nothing looks at the host any more.
+let looked = { at: 0, since: 0 };
 function take(now, timeline, of) {
   live = now;
   const state = document.getElementById('state');
-  trouble('');
+  if (looked.at !== live.at_ms) looked = { at: live.at_ms, since: Date.now() };
+  trouble(live.at_ms !== null && Date.now() - looked.since > 5000 + 3000 * live.interval_s ? `the host was not looked at since ${time(live.at_ms)}` : '');
   if (live.at_ms === null) { state.textContent = 'starting'; return; }
   const since = series.length ? series.at(-1)[0] : 0;
   series = series.concat(timeline.moments.filter(moment => moment[0] > since)).slice(-900);
