@@ -129,6 +129,9 @@ fn a_prometheus_is_asked_for_what_matters_and_believed_only_as_one() {
             let result = match path {
                 p if p.contains("query=evenkeel_wait_percent%20and") => sample(web, "60"),
                 p if p.contains("query=evenkeel_cpu_percent%20and") => sample(web, "30"),
+                p if p.contains("query=count%20by%20%28instance%29%20%28evenkeel_cpu_percent") => {
+                    sample("\"x\":\"\"", "200")
+                }
                 p if p.ends_with("query=evenkeel_host_busy_percent") => sample("\"job\":\"x\"", "150"),
                 _ => String::new(),
             };
@@ -139,6 +142,7 @@ fn a_prometheus_is_asked_for_what_matters_and_believed_only_as_one() {
     let found = document(&["--prometheus", &address], 0);
     assert_eq!((&found["summary"]["starved"], &found["hosts"][0]["busy_pct"]), (&1.into(), &150.0.into()));
     assert_eq!(found["findings"][0]["host"], "node1:9190");
+    assert_eq!(found["hosts"][0]["owners"], 200, "not those alone that wait");
     for (path, words) in [("liar", "as a Prometheus does"), ("no", "too many samples")] {
         let ended = fleet(&["--prometheus", &format!("http://{address}/{path}")]).with(3);
         assert!(ended.stderr.contains(words), "{ended}");

@@ -264,11 +264,31 @@ pub fn body_of(answer: &[u8]) -> io::Result<String> {
     if status.split_whitespace().nth(1) != Some("200") {
         return Err(io::Error::other(format!("answered {:?}", excerpt(status))));
     }
+    let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut off");
+    if header(head, "transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+        return unchunked(body).map(|body| String::from_utf8_lossy(&body).into_owned()).ok_or_else(cut);
+    }
     let length = header(head, "content-length").and_then(|value| value.parse::<usize>().ok());
     if length.is_some_and(|length| body.len() < length) {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer was cut off"));
+        return Err(cut());
     }
     Ok(String::from_utf8_lossy(body).into_owned())
+}
+
+/// What is in chunks (RFC 9112, 7.1), which some servers send though HTTP/1.0 has none; `None` where the last one is missing.
+fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut whole = Vec::new();
+    loop {
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        let line = std::str::from_utf8(&rest[..end]).ok()?;
+        let size = usize::from_str_radix(line.split(';').next()?.trim(), 16).ok()?;
+        if size == 0 {
+            return Some(whole);
+        }
+        let (chunk, after) = rest[end + 1..].split_at_checked(size)?;
+        whole.extend(chunk);
+        rest = after.strip_prefix(b"\r\n").or(after.strip_prefix(b"\n"))?;
+    }
 }
 
 /// A text as a part of a path or of a query.
@@ -357,6 +377,24 @@ mod tests {
             |length: &str| format!("HTTP/1.0 200 OK\nContent-Length: {length}\n\nup 1\n\r\n\r\nup 2\n");
         assert_eq!(body_of(short("14").as_bytes()).unwrap(), "up 1\n\r\n\r\nup 2\n");
         assert_eq!(body_of(short("15").as_bytes()).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        // In chunks, of which the last is empty.
+        let chunked = |body: &str| {
+            body_of(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}").as_bytes())
+        };
+        assert_eq!(
+            chunked("5\r\nup 1\n\r\nA;x=y\r\nup 2\nup 3\n\r\n0\r\n\r\n").unwrap(),
+            "up 1\nup 2\nup 3\n"
+        );
+        for cut in [
+            "",
+            "5\r\nup 1\n\r\n",
+            "5\r\nup 1\n",
+            "5\r\nup",
+            "ffffffffffffffff\r\nup 1\n",
+            "x\r\nup 1\n\r\n0\r\n",
+        ] {
+            assert_eq!(chunked(cut).unwrap_err().to_string(), "the answer was cut off", "{cut:?}");
+        }
         // Of an error the status counts.
         let error = b"HTTP/1.1 503 Busy\r\nContent-Length: 9\r\n\r\n";
         assert!(body_of(error).unwrap_err().to_string().contains("503"));

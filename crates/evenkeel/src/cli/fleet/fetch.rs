@@ -10,7 +10,7 @@ use evenkeel_fetch::http::{Request, Trust, encoded, get_with};
 use evenkeel_fetch::prometheus;
 use serde::Deserialize;
 
-use super::host::{Host, Page};
+use super::host::{COUNTED, Host, Page};
 
 /// Largest page of one agent: 200 containers take some 200 KB.
 const PAGE: u64 = 8 << 20;
@@ -177,6 +177,8 @@ fn queries() -> Vec<(&'static str, String)> {
     ]
     .map(|name| (name, name.to_owned()))
     .into();
+    // Not a metric of an agent's page.
+    all.push((COUNTED, "count by (instance) (evenkeel_cpu_percent)".to_owned()));
     let same = "on(instance, kind, name, pod)";
     for name in ["evenkeel_wait_percent", "evenkeel_cpu_percent", "evenkeel_throttled_percent"] {
         all.push((name, format!("{name} and {same} (evenkeel_wait_percent >= {WORTH})")));

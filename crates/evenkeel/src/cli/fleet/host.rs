@@ -10,8 +10,10 @@ const STARVED_SHARE: f64 = 0.2;
 const STARVED_PCT: f64 = 5.0;
 /// Share of the CPU wanted by a host that its hypervisor takes before it is a finding.
 const STOLEN_SHARE: f64 = 0.05;
+/// The name by which a Prometheus' count of a host's owners is taken.
+pub const COUNTED: &str = "evenkeel_owners_named";
 /// Owners of one page that are looked at, and findings of one host that are kept.
-const MOST_OWNERS: usize = 10_000;
+pub const MOST_OWNERS: usize = 10_000;
 const MOST_FINDINGS: usize = 50;
 /// Longest name kept, characters.
 const LONGEST_NAME: usize = 200;
@@ -47,6 +49,8 @@ pub struct Host {
     pub throttled: u64,
     /// Values that cannot be: not numbers, negative, without bound.
     pub odd_values: u64,
+    /// Values of owners beyond those that are looked at.
+    pub left_out: u64,
 }
 
 /// Something wrong on a host.
@@ -86,6 +90,8 @@ pub struct Page {
     ever: HashMap<Key, Rates>,
     broken: Vec<String>,
     lines: u64,
+    /// How many owners there are, where only some were asked for.
+    counted: Option<f64>,
 }
 
 impl Page {
@@ -101,7 +107,9 @@ impl Page {
             return;
         }
         let label = |key: &str| labels.get(key).map_or_else(String::new, |text| short(text));
+        let mut room = true;
         match name {
+            "owners_named" => self.counted = Some(value),
             "host_busy_percent" => host.busy_pct = Some(value),
             "host_steal_percent" => host.steal_pct = Some(value),
             "trials_total" => host.trials = Some(value),
@@ -121,7 +129,7 @@ impl Page {
             }
             "cpu_percent" | "wait_percent" | "throttled_percent" => {
                 let key = (label("kind"), label("name"), label("pod"));
-                set(&mut self.now, key, name, value);
+                room = set(&mut self.now, key, name, value);
             }
             "cpu_seconds_total" | "cpu_wait_seconds_total" | "cpu_throttled_seconds_total" => {
                 let (namespace, pod) = (label("namespace"), label("pod"));
@@ -132,13 +140,15 @@ impl Page {
                     container if container.is_empty() && pod.is_empty() => ("service", label("id")),
                     container => ("container", container),
                 };
-                set(&mut self.ever, (kind.to_owned(), owner, pod), name, value);
+                room = set(&mut self.ever, (kind.to_owned(), owner, pod), name, value);
             }
             "vm_cpu_seconds_total" | "vm_cpu_ready_seconds_total" => {
-                set(&mut self.ever, ("vm".to_owned(), label("vm"), String::new()), name, value);
+                let key = ("vm".to_owned(), label("vm"), String::new());
+                room = set(&mut self.ever, key, name, value);
             }
             _ => {}
         }
+        host.left_out += u64::from(!room);
     }
 
     /// Whether anything of evenkeel was among it.
@@ -147,10 +157,10 @@ impl Page {
     }
 
     pub fn finish(self, target: String) -> Host {
-        let Self { mut host, now, ever, broken, .. } = self;
+        let Self { mut host, now, ever, broken, counted, .. } = self;
         host.target = short(&target);
         let (owners, over) = if now.is_empty() { (ever, "since start") } else { (now, "last look") };
-        host.owners = owners.len() as u64;
+        host.owners = counted.map_or(owners.len() as u64, |counted| counted as u64);
         let mut found: Vec<Finding> = owners
             .into_iter()
             // A pod is its containers, which are named, too.
@@ -212,9 +222,10 @@ impl Finding {
     }
 }
 
-fn set(all: &mut HashMap<Key, Rates>, key: Key, name: &str, value: f64) {
+/// Whether there was room for it.
+fn set(all: &mut HashMap<Key, Rates>, key: Key, name: &str, value: f64) -> bool {
     if all.len() >= MOST_OWNERS && !all.contains_key(&key) {
-        return;
+        return false;
     }
     let rates = all.entry(key).or_default();
     match name {
@@ -222,6 +233,7 @@ fn set(all: &mut HashMap<Key, Rates>, key: Key, name: &str, value: f64) {
         "wait_percent" | "cpu_wait_seconds_total" | "vm_cpu_ready_seconds_total" => rates.wait = Some(value),
         _ => rates.throttled = Some(value),
     }
+    true
 }
 
 /// A name as it may be shown: somebody else wrote it.
@@ -272,6 +284,17 @@ mod tests {
         };
         let host = host(&(0..MOST_FINDINGS + 7).map(one).collect::<String>());
         assert_eq!((host.findings.len(), host.starved, host.throttled), (MOST_FINDINGS, 57, 0));
+    }
+
+    #[test]
+    fn owners_beyond_those_looked_at_are_told_of_and_a_prometheus_counts_those_not_asked_for() {
+        let one =
+            |at: usize| format!("evenkeel_cpu_percent{{kind=\"container\",name=\"c{at}\",pod=\"\"}} 10\n");
+        let page: String = (0..MOST_OWNERS + 3).map(one).collect();
+        let many = host(&page);
+        assert_eq!((many.owners, many.left_out), (MOST_OWNERS as u64, 3));
+        let asked = host(&format!("{COUNTED} 200\n{}", one(1)));
+        assert_eq!((asked.owners, asked.left_out), (200, 0));
     }
 
     #[test]

@@ -77,6 +77,8 @@ fn host_table() -> Table<Host> {
         Field::number("effect_cpu_high_pct", "HIGH", 1, |host: &Host| host.effect_cpu_high_pct)
             .documents_only(),
         Field::integer("odd_values", "ODD", move |host: &Host| whole(host.odd_values)).documents_only(),
+        Field::integer("values_left_out", "LEFT OUT", move |host: &Host| whole(host.left_out))
+            .documents_only(),
         Field::text("error", "ERROR", |host: &Host| host.error.clone()),
     ])
 }
@@ -122,6 +124,15 @@ fn text(hosts: &[Host], rows: &[Row<'_>], seconds: f64, lines: usize) -> String 
             text,
             "Changes in force on {} bring {effect:+.1} % of one CPU in sum, as measured there.",
             evenkeel_base::text::count(with_effect(hosts), "host")
+        );
+    }
+    let crowded = hosts.iter().filter(|host| host.left_out > 0).count();
+    if crowded > 0 {
+        let _ = writeln!(
+            text,
+            "More owners than are looked at ({}) on {}: some findings may be missing.",
+            super::host::MOST_OWNERS,
+            evenkeel_base::text::count(crowded, "host")
         );
     }
     let more = |text: &mut String, all: usize, what: &str| {
