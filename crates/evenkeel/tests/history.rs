@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod program;
+#[path = "history/spans.rs"]
+mod spans;
 #[path = "history/tables.rs"]
 mod tables;
 
@@ -160,7 +162,8 @@ fn runs_are_listed_and_shown() {
     assert_eq!(run["changes"][0]["undone"], Value::Null);
     assert_eq!(document(state.path(), &["history", "--run", "1"]), run);
     let text = ok(state.path(), &["history", "--run", "1"]);
-    assert!(text.contains("Changes in force") && text.contains("20 redis"), "{text}");
+    // It was killed: what became of its changes is not in its record.
+    assert!(text.contains("Changes in force when it was seen last:") && text.contains("20 redis"), "{text}");
     let stages = ok(state.path(), &["history", "--run", "1", "-o", "csv"]);
     assert_eq!(stages.lines().count(), 3);
     let changes = ok(state.path(), &["history", "--run", "1", "--changes", "-o", "csv"]);
@@ -211,6 +214,10 @@ fn rates_come_from_stored_counters() {
     assert_eq!((containers.len(), &containers[0]["container"]), (1, &"cache".into()));
     let cpus = rows("cpu");
     assert_eq!((cpus.len(), &cpus[0]["cpu_pct"], &cpus[0]["steal_pct"]), (2, &60.0.into(), &0.0.into()));
+    // Who is not shown is not forgotten.
+    let busiest = ["history", "--since", "10m", "--by", "thread", "--limit", "1"];
+    assert_eq!(document(state.path(), &busiest)["rates"]["left_out"], 2);
+    assert!(ok(state.path(), &busiest).ends_with("\n... and 2 more (--limit 0 shows all)\n"));
     // Older than asked for: nothing.
     let document = document(state.path(), &["history", "--since", "5s"]);
     assert_eq!(document["rates"], Value::Null);

@@ -369,25 +369,22 @@ fn check(db: &Connection, path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Renames the file (and its log) to the first free `STEM.corrupt-N.EXT`.
+/// Damaged files kept: a disk that damages one after the other is not to be filled with them.
+const KEPT_ASIDE: u32 = 3;
+
+/// Renames the file (and its log) to the first free `STEM.corrupt-N.EXT`, or in place of the last one.
 fn move_aside(path: &Path) -> Result<PathBuf, StoreError> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let extension = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
-    let mut n = 1u32;
-    let aside = loop {
-        let aside = path.with_file_name(format!("{stem}.corrupt-{n}{extension}"));
-        if !aside.exists() {
-            break aside;
-        }
-        n += 1;
-    };
+    let name = |n: u32| path.with_file_name(format!("{stem}.corrupt-{n}{extension}"));
+    let aside = (1..KEPT_ASIDE).map(name).find(|aside| !aside.exists()).unwrap_or_else(|| name(KEPT_ASIDE));
     fs::rename(path, &aside).map_err(|error| StoreError::io(path, error))?;
     for suffix in ["-wal", "-shm"] {
-        match fs::rename(with_suffix(path, suffix), with_suffix(&aside, suffix)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(StoreError::io(path, error));
-            }
-            _ => (),
+        let aside = with_suffix(&aside, suffix);
+        match fs::rename(with_suffix(path, suffix), &aside) {
+            // None is there, nor that of a file that was there before.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => drop(fs::remove_file(aside)),
+            moved => moved.map_err(|error| StoreError::io(path, error))?,
         }
     }
     Ok(aside)

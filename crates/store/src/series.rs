@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use evenkeel_base::{Histogram, TaskId};
 
@@ -99,6 +100,8 @@ pub struct Series {
     pub steps: Vec<Step>,
     /// Damaged blocks passed over.
     pub damaged_blocks: u64,
+    /// Of a process: all that had its number then, by when each was seen first (wall clock, nanoseconds since 1970), with its name.
+    pub processes: Vec<(u64, Option<String>)>,
 }
 
 /// What is known of some time.
@@ -254,6 +257,7 @@ impl Store {
         let mut samples = self.samples(from.saturating_sub(AROUND_NS), to.saturating_add(AROUND_NS))?;
         let (mut open, mut last) = (None::<(u64, Stretch)>, None::<StoredSample>);
         let mut damaged_blocks = 0;
+        let mut leaders: BTreeMap<(Arc<str>, TaskId), u64> = BTreeMap::new();
         loop {
             let next = match samples.next() {
                 Some(Ok(next)) => Some(next),
@@ -278,9 +282,18 @@ impl Store {
                 }
             }
             let (Some(next), Some(step)) = (next, step) else { break };
+            if let Who::Process(tgid) = who
+                && (from..to).contains(&next.sample.wall_ns)
+                && let Some(leader) = next.sample.tasks.iter().find(|task| task.id.tid == *tgid)
+            {
+                leaders.entry((Arc::clone(&next.boot_id), leader.id)).or_insert(next.sample.wall_ns);
+            }
             last = Some(next.clone());
             open.get_or_insert_with(|| (step, Stretch::default())).1.add(next);
         }
+        let comm = |id| samples.names().get(id).map(|info| info.comm.clone());
+        let mut processes: Vec<_> = leaders.iter().map(|((_, id), first)| (*first, comm(id))).collect();
+        processes.sort();
         let waits = match who {
             Who::Container(name) => self.waits_by_minute(name, from, to.saturating_sub(1))?,
             _ => BTreeMap::new(),
@@ -306,7 +319,7 @@ impl Store {
                 waits: lengths,
             }
         });
-        Ok(Series { steps: steps.collect(), damaged_blocks })
+        Ok(Series { steps: steps.collect(), damaged_blocks, processes })
     }
 }
 

@@ -350,6 +350,19 @@ fn damage_is_moved_aside_and_told() {
     fs::write(&path, b"hello, I am not a database").unwrap();
     let store = Store::open(&path, Limits::default()).unwrap();
     assert!(store.note().unwrap().contains("history.corrupt-2.db"));
+    drop(store);
+    // A disk that damages each is not filled with them.
+    for content in ["third", "fourth", "fifth"] {
+        fs::write(&path, content).unwrap();
+        assert!(
+            Store::open(&path, Limits::default()).unwrap().note().unwrap().contains("history.corrupt-3.db")
+        );
+        assert_eq!(fs::read_to_string(dir.path().join("history.corrupt-3.db")).unwrap(), content);
+    }
+    let kept = fs::read_dir(&dir)
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("corrupt"));
+    assert_eq!(kept.count(), 3);
 }
 
 #[test]

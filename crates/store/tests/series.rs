@@ -290,3 +290,26 @@ fn the_ends_of_time_are_no_trouble() {
         assert!(steps.len() <= 60, "{from} {to} {every}: {}", steps.len());
     }
 }
+
+#[test]
+fn two_processes_that_had_one_number_are_told_apart() {
+    let start = two_o_clock();
+    let mut history = history(["web", "batch"]);
+    let late = TaskId { start_time: 104_000, ..BATCH };
+    for at in 0..=60 {
+        let second = match at {
+            0..40 => task(BATCH, at * S / 2, None),
+            _ => task(late, (at - 40) * S / 4, None),
+        };
+        if at == 40 {
+            history.store.name_task(late, TaskInfo { comm: "sshd".into(), ..info("batch") });
+        }
+        history.add(&sample(start + at * S, at, vec![task(WEB, at * S / 4, None), second]));
+    }
+    history.store.flush().unwrap();
+    let of = |who: &str| history.store.series(&who.parse().unwrap(), start, start + MINUTE, MINUTE).unwrap();
+    let seen: Vec<_> =
+        of("pid:2").processes.into_iter().map(|(first, comm)| ((first - start) / S, comm)).collect();
+    assert_eq!(seen, [(0, Some("x".to_owned())), (40, Some("sshd".to_owned()))]);
+    assert_eq!((of("pid:1").processes.len(), of("container:web").processes.len()), (1, 0));
+}

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::when::{self, When};
-use super::{Failure, Format, Global, Outcome};
+use super::{Failure, Format, Global, Outcome, status};
 use jiff::Timestamp;
 pub(super) use rates::{By, lines};
 
@@ -316,7 +316,12 @@ fn one(global: &Global, args: &Args, store: &Store, stored: &StoredRun) -> Resul
                 text.push('\n');
                 text.push_str(&run::stage_table().text(&stored.record.stages, width));
             }
-            for (heading, undone) in [("Changes in force", false), ("Changes taken back", true)] {
+            // Who restored what a killed run left does not write into its record.
+            let in_force = match stored.ended_ns.is_some() || status::is_running(&global.state_dir, stored) {
+                true => "Changes in force",
+                false => "Changes in force when it was seen last",
+            };
+            for (heading, undone) in [(in_force, false), ("Changes taken back", true)] {
                 let some: Vec<_> =
                     changes.iter().filter(|c| c.undone_ns.is_some() == undone).map(|c| &c.change).collect();
                 if !some.is_empty() {

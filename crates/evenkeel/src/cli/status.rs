@@ -76,6 +76,12 @@ fn has_journal(state_dir: &Path) -> bool {
     FileMedium::journal(state_dir).try_exists().unwrap_or(true)
 }
 
+/// Whether the agent of this run is known to be at work.
+pub(super) fn is_running(state_dir: &Path, run: &StoredRun) -> bool {
+    let agent = FileMedium::holder(state_dir).ok().flatten().map(Agent);
+    State::of(Some(run), agent.as_ref()) == State::Running
+}
+
 /// What `top` shows of it: in sentences, and the record while its agent is at work.
 pub(super) fn at_work(state_dir: &Path) -> anyhow::Result<(String, Option<RunRecord>)> {
     let (last, agent, state) = read(state_dir)?;

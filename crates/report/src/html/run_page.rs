@@ -168,7 +168,7 @@ fn changes(data: &RunPage) -> Markup {
             tbody { @for (change, undone) in &data.changes { tr {
                 td { (time::short(change.at_ns)) } td { (change.target()) } td { (change.knob) } td { (change.from) }
                 td { (change.to) } td { (change.why) } td { (change.effect.as_deref().unwrap_or("?")) }
-                td { (undone.map_or_else(|| "in force".to_owned(), time::short)) }
+                td { (undone.map_or_else(|| "not while it was recorded".to_owned(), time::short)) }
             } } }
         } } }
     }

@@ -68,6 +68,21 @@ pub(super) fn course(
     if series.damaged_blocks > 0 {
         say!("evenkeel: {} damaged blocks of samples were passed over", series.damaged_blocks);
     }
+    if series.processes.len() > 1 {
+        let named = |(first, comm): &(u64, Option<String>)| {
+            format!(
+                "{} from {}",
+                evenkeel_base::printable(comm.as_deref().unwrap_or("?")),
+                time::short(*first)
+            )
+        };
+        let all: Vec<String> = series.processes.iter().map(named).collect();
+        say!(
+            "evenkeel: {} processes had this number then, and a line is of those that had it: {} UTC",
+            all.len(),
+            all.join(", ")
+        );
+    }
     let steps = &series.steps;
     let known = steps.iter().filter(|step| step.cpu_pct.is_some()).count();
     let counted = steps.iter().any(|step| step.waits.is_some());
@@ -85,6 +100,7 @@ pub(super) fn course(
                 "from": time::rfc3339(span.from_ns),
                 "to": time::rfc3339(span.to_ns),
                 "every_s": every.as_secs(),
+                "processes": series.processes.iter().map(|(first, comm)| json!({ "from": time::rfc3339(*first), "comm": comm })).collect::<Vec<_>>(),
                 "rows": table.json(steps),
             },
         })),

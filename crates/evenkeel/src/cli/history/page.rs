@@ -1,6 +1,6 @@
 //! What a run's page shows, from the history.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use evenkeel_report::demo::Moment;
 use evenkeel_report::html::RunPage;
@@ -17,7 +17,7 @@ pub(super) fn page(store: &Store, stored: &StoredRun) -> Result<RunPage, StoreEr
     let from = record.started_ns;
     let to = stored.ended_ns.unwrap_or(u64::MAX);
     let mut notes = Vec::new();
-    let mut moments: Vec<Moment> = Vec::new();
+    let mut moments: Vec<(f64, Moment)> = Vec::new();
     let mut cpus: Vec<u32> = Vec::new();
     let mut last: Option<evenkeel_store::StoredSample> = None;
     for sample in store.samples(from, to)? {
@@ -37,11 +37,12 @@ pub(super) fn page(store: &Store, stored: &StoredRun) -> Result<RunPage, StoreEr
                 before.map_or(0.0, |before| 100.0 * cpu.busy_ns.saturating_sub(before.busy_ns) as f64 / ns)
             };
             let per_cpu_pct: Vec<f64> = next.sample.cpus.iter().map(busy).collect();
-            moments.push(Moment {
+            let moment = Moment {
                 t_s: next.sample.wall_ns.saturating_sub(from) as f64 / 1e9,
                 total_pct: per_cpu_pct.iter().sum(),
                 per_cpu_pct,
-            });
+            };
+            moments.push((ns / 1e9, moment));
         }
         last = Some(next);
     }
@@ -86,21 +87,23 @@ fn page_tasks(
     Ok(tasks)
 }
 
-/// At most `most` moments: neighbours are averaged.
-fn fewer(moments: Vec<Moment>, most: usize) -> Vec<Moment> {
+/// At most `most` moments, each with its length: neighbours are averaged, by their lengths, for some samples are a second apart and
+/// some a minute.
+fn fewer(moments: Vec<(f64, Moment)>, most: usize) -> Vec<Moment> {
     let group = moments.len().div_ceil(most.max(1)).max(1);
     if group == 1 {
-        return moments;
+        return moments.into_iter().map(|(_, moment)| moment).collect();
     }
-    let widths: BTreeSet<usize> = moments.iter().map(|m| m.per_cpu_pct.len()).collect();
-    let width = widths.last().copied().unwrap_or(0);
+    let width = moments.iter().map(|(_, m)| m.per_cpu_pct.len()).max().unwrap_or(0);
     moments
         .chunks(group)
         .map(|chunk| {
-            let count = chunk.len() as f64;
-            let mean = |pick: &dyn Fn(&Moment) -> f64| chunk.iter().map(pick).sum::<f64>() / count;
+            let seconds: f64 = chunk.iter().map(|(seconds, _)| seconds).sum();
+            let mean = |pick: &dyn Fn(&Moment) -> f64| {
+                chunk.iter().map(|(seconds, m)| seconds * pick(m)).sum::<f64>() / seconds
+            };
             Moment {
-                t_s: chunk.last().map_or(0.0, |m| m.t_s),
+                t_s: chunk.last().map_or(0.0, |(_, m)| m.t_s),
                 total_pct: mean(&|m| m.total_pct),
                 per_cpu_pct: (0..width)
                     .map(|cpu| mean(&|m| m.per_cpu_pct.get(cpu).copied().unwrap_or(0.0)))
@@ -108,4 +111,19 @@ fn fewer(moments: Vec<Moment>, most: usize) -> Vec<Moment> {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_counts_for_sixty_seconds() {
+        let moment =
+            |t_s, seconds, pct| (seconds, Moment { t_s, total_pct: pct, per_cpu_pct: vec![pct / 2.0; 2] });
+        let moments = vec![moment(60.0, 60.0, 10.0), moment(61.0, 1.0, 132.0), moment(62.0, 1.0, 40.0)];
+        let few = fewer(moments.clone(), 2);
+        assert_eq!((few[0].total_pct, few[0].per_cpu_pct[1], few[0].t_s), (12.0, 6.0, 61.0));
+        assert_eq!((few.len(), few[1].total_pct, fewer(moments, 3).len()), (2, 40.0, 3));
+    }
 }

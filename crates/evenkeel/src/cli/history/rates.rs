@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use evenkeel_base::{Histogram, TaskId};
 use evenkeel_report::{Field, Table, table, time};
-use evenkeel_store::{Rates, Store};
+use evenkeel_store::{Rates, Store, StoreError};
 use serde_json::json;
 
 use super::{Args, failure, parquet, pretty};
@@ -229,10 +229,31 @@ fn line_table(by: By, lengths: bool, pods: bool) -> Table<Line> {
     Table::new(fields)
 }
 
+/// How far samples of a thinned history are apart, and a little more.
+const THINNED_NS: u64 = 61_000_000_000;
+
+/// Of a thinned history a short time may hold one sample, or none: those next to it say what is known of it.
+fn around(store: &Store, span: Span, to_ns: u64) -> Result<Option<Rates>, StoreError> {
+    let (mut first, mut last) = (span.from_ns, to_ns);
+    let samples = store.samples(first.saturating_sub(THINNED_NS), last.saturating_add(THINNED_NS))?;
+    for at in samples.filter_map(Result::ok).map(|sample| sample.sample.wall_ns) {
+        if at <= span.from_ns {
+            first = at;
+        } else if at >= to_ns && last == to_ns {
+            last = at;
+        }
+    }
+    let rates = store.rates(first, last)?;
+    Ok(rates.filter(|rates| rates.from_ns < span.to_ns && rates.to_ns > span.from_ns))
+}
+
 pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> Result<String, Failure> {
     // Until now is to the last sample, also where the clock was set back since.
     let to_ns = args.to.map_or(u64::MAX, |_| span.to_ns);
-    let rates = store.rates(span.from_ns, to_ns).map_err(failure)?;
+    let rates = match store.rates(span.from_ns, to_ns).map_err(failure)? {
+        Some(rates) => Some(rates),
+        None => around(store, span, to_ns).map_err(failure)?,
+    };
     let Some(rates) = rates else {
         let table = line_table(args.by, false, false);
         if let Some(file) = &args.parquet {
@@ -253,7 +274,10 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> 
         By::Container => Some(store.waits(span.from_ns, to_ns).map_err(failure)?),
         _ => None,
     };
-    let (lines, lengths) = shown(lines(&rates, args.by), limit, waits.as_ref());
+    let all = lines(&rates, args.by);
+    let count = all.len();
+    let (lines, lengths) = shown(all, limit, waits.as_ref());
+    let left_out = count - lines.len();
     let table = line_table(args.by, lengths, lines.iter().any(|line| line.pod.is_some()));
     if rates.damaged_blocks > 0 {
         say!("evenkeel: {} damaged blocks of samples were passed over", rates.damaged_blocks);
@@ -274,17 +298,22 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> 
                 "to": time::rfc3339(rates.to_ns),
                 "covered_s": rates.seconds,
                 "samples": rates.samples,
+                "left_out": left_out,
                 "rows": table.json(&lines),
             },
         })),
         Format::Csv => Ok(table.csv(&lines)),
         Format::Text | Format::Svg => Ok(format!(
-            "{} to {} UTC, {} of it covered by {} samples; percent is of one CPU\n\n{}",
+            "{} to {} UTC, {} of it covered by {} samples; percent is of one CPU\n\n{}{}",
             time::short(rates.from_ns),
             time::short(rates.to_ns),
             time::length(rates.seconds),
             rates.samples,
-            table.text(&lines, table::width(std::io::stdout().is_terminal()))
+            table.text(&lines, table::width(std::io::stdout().is_terminal())),
+            match left_out {
+                0 => String::new(),
+                more => format!("... and {more} more (--limit 0 shows all)\n"),
+            }
         )),
     }
 }
