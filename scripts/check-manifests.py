@@ -75,6 +75,10 @@ def main():
         expect("the certificate is verified", "insecureSkipVerify" not in tls and tls["serverName"].endswith(".svc"))
         expect("by its authority", "tls.crt" in sources[tls["ca"]["secret"]["name"]])
         expect("labels are those of what was seen", endpoint["honorLabels"] is True)
+        relabelings = endpoint["relabelings"]
+        expect("the node is named", any(one.get("targetLabel") == "node" for one in relabelings))
+        dropped = [one["regex"].split("|") for one in relabelings if one.get("action") == "labeldrop"]
+        expect("nothing of the host is evenkeel's own pod's", dropped == [["namespace", "container"]])
         secrets = {d["metadata"]["name"] for d in documents if d["kind"] == "Secret"}
         expect(f"the chart makes what is mounted: {secrets}", secrets == set(sources))
     expect("CPU and memory are requested", {"cpu", "memory"} <= set(agent["resources"]["requests"]))
