@@ -324,6 +324,11 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     let shaded = "(() => { const rows = [0, 3e4, 6e4, 3e6, 303e4, 306e4].map(at => [at, [100]]), canvas = shades(rows, [0]).querySelector('canvas'); \
                   return [0, 1, 2, 3, 4, 5].map(at => canvas.getContext('2d').getImageData(4 * at + 1, 1, 1, 1).data[3] > 0); })()";
     assert_eq!(chrome.value(shaded), serde_json::json!([true, false, false, false, false, true]));
+    let gaps = "withGaps([[3e4, 30, 1], [6e4, 30, 1], [18e4, 30, 1], [20e4, 10, 1]])";
+    assert_eq!(
+        chrome.value(gaps),
+        serde_json::json!([[30000, 30, 1], [60000, 30, 1], [90000], [180000, 30, 1], [200000, 10, 1]])
+    );
     // A task that runs in one of four looks has a quarter of what it had in that one.
     let share = "(() => { const kept = live; lately.clear(); \
                  for (let look = 1; look <= 4; look++) { live = {at_ms: 1000 * look, host: {active: 1}, tasks: look === 1 ? [{tid: 1, start: 1, comm: 'x', cpu: 0, cpu_pct: 80, wait_pct: 4}] : []}; remember(); } \

@@ -109,7 +109,7 @@ function shades(rows, names) {
     while (at + 1 < rows.length && rows[at + 1][0] <= from + step * (column + 1)) at++;
     // What was not recorded has no shade.
     if (from + step * column - rows[at][0] > gap) continue;
-    rows[at][1].forEach((busy, at) => { paint.globalAlpha = Math.min(1, .04 + busy / 100); paint.fillRect(column * 4, at * tall, 4, Math.max(1, tall - 1)); });
+    rows[at][1]?.forEach((busy, at) => { paint.globalAlpha = Math.min(1, .04 + busy / 100); paint.fillRect(column * 4, at * tall, 4, Math.max(1, tall - 1)); });
   }
   // Names fit next to lines of some height only.
   const named = tall >= 14;
@@ -266,10 +266,11 @@ function pastPage() {
   if (past.error) return page.concat(h('p', {}, past.error));
   if (!past.data) return page.concat(h('p', {}, 'Reading the history …'));
   if (!past.data.moments.length) return page.concat(h('p', {}, 'Nothing was recorded in this time. What is seen now is written after half a minute.'));
+  const rows = withGaps(past.data.moments);
   return page.concat(h('p', { class: 'sub' }, `${date(past.data.from_ms)} to ${date(past.data.to_ms)}: recorded are ${number(past.data.covered_s / 60, 0)} min of it. Times are this browser's (${Intl.DateTimeFormat().resolvedOptions().timeZone}); the commands write UTC.`),
-    chart(past.data.moments, [[2, 'busy', 'cpu'], [3, 'stolen', 'steal']], 'percent of one CPU', 150),
-    chart(past.data.moments, [[4, 'waited, summed over tasks', 'wait']], 'percent of one CPU', 150),
-    shades(past.data.moments.map(row => [row[0], row[5]]), past.data.moments.at(-1)[5].map((_, at) => at)),
+    chart(rows, [[2, 'busy', 'cpu'], [3, 'stolen', 'steal']], 'percent of one CPU', 150),
+    chart(rows, [[4, 'waited, summed over tasks', 'wait']], 'percent of one CPU', 150),
+    shades(rows.map(row => [row[0], row[5]]), past.data.moments.at(-1)[5].map((_, at) => at)),
     h('h2', {}, 'Who had the CPU'), table('Owners in this time', [['Who'], ['CPU %', 'n'], ['Waited %', 'n']],
       past.data.owners.map(owner => h('tr', {}, h('td', { class: 'name' }, brief(owner.name)), cell(owner.cpu_pct), cell(owner.wait_pct)))),
     past.data.waits.length ? [h('h2', {}, 'Lengths of waits'), table('Lengths of waits', [['Container'], ['Waits', 'n'], ['p50 ms', 'n'], ['p99 ms', 'n']],

@@ -99,6 +99,12 @@ function reportsPage(data) {
     h('p', { class: 'sub' }, `Folders with a report.html in ${data.directory}: "evenkeel lab run EXPERIMENT --out DIR" writes one. Links are not followed, and scripts of a report do not run.`)];
 }
 
+/// Past moments (end in ms, seconds, figures), with a row that knows nothing where one does not begin at the end of the one before.
+const withGaps = moments => moments.flatMap((row, at) => {
+  const before = moments[at - 1], begin = row[0] - 1000 * row[1];
+  return before && begin - before[0] > 15000 ? [[Math.min(begin, before[0] + 1000 * before[1])], row] : [row];
+});
+
 /// The hour before and after, beside the choice of a time.
 function pastSteps(go) {
   const pad = value => String(value).padStart(2, '0');
