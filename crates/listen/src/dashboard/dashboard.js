@@ -86,11 +86,12 @@ function chart(rows, lines, unit, height = 190) {
       // A gap in time or in knowledge is a gap in the line.
       if (row[at] === null || row[at] === undefined) { down = true; continue; }
       if (before !== null && row[0] - before > gap) down = true;
-      path += (down ? 'M' : 'L') + x(row[0]).toFixed(1) + ' ' + y(row[at]).toFixed(1);
+      // One alone is a dot.
+      path += (down ? 'M' : 'L') + x(row[0]).toFixed(1) + ' ' + y(row[at]).toFixed(1) + (down ? 'h0' : '');
       down = false;
       before = row[0];
     }
-    picture.append(s('path', { d: path, class: kind, fill: 'none', stroke: 'currentColor', 'stroke-width': 1.6 }));
+    picture.append(s('path', { d: path, class: kind, fill: 'none', stroke: 'currentColor', 'stroke-width': 1.6, 'stroke-linecap': 'round' }));
   }
   return h('div', {}, legend(lines.map(([, title, kind]) => [title, kind]), unit), picture);
 }
