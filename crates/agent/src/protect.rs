@@ -119,6 +119,8 @@ impl LatencySlo {
         let keeps = by_requests.or_else(|| protect::keeps(&pool, bound_ns?));
         let state = match keeps {
             _ if self.tasks == 0 => PromiseState::Waiting,
+            // Of means it is known how long they are at least.
+            Some(true) if estimated && by_requests.is_none() => PromiseState::AtRisk,
             Some(true) => PromiseState::Kept,
             Some(false) => PromiseState::Broken,
             None => PromiseState::Unknown,

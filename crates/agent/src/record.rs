@@ -103,7 +103,7 @@ impl Agent {
         for status in &mut self.log.record.guarantees {
             status.broken_min_day = match self.log.recorder.promise_day(&status.name) {
                 Some(time) => Some((time.broken_s + keeper.unwritten_broken_s(&status.name)) / 60.0),
-                None => Some(keeper.broken_s(&status.name) / 60.0),
+                None => keeper.broken_s_of_a_day(&status.name).map(|seconds| seconds / 60.0),
             };
         }
     }

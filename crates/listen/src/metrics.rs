@@ -294,7 +294,11 @@ fn guarantees(page: &mut Page, guarantees: &[GuaranteeStatus]) {
         (
             "evenkeel_guarantee_rate_short_percent",
             "Missing of the rate, percent of one CPU; 0 if it is not",
-            |g| g.as_rate.as_ref().map(|_| g.rate_short_pct.unwrap_or(0.0)),
+            |g| {
+                g.as_rate
+                    .filter(|state| *state != PromiseState::Unknown)
+                    .map(|_| g.rate_short_pct.unwrap_or(0.0))
+            },
         ),
     ];
     for (name, help, pick) in gauges {
@@ -401,4 +405,27 @@ fn own(page: &mut Page, board: &Board) {
     page.gauge("evenkeel_observed_timestamp_seconds", "When the host was last looked at", seen);
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     page.family("evenkeel_build_info", Kind::Gauge, "Version of evenkeel").value(&version, Some(1.0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_of_a_rate_is_not_zero_where_it_is_not_known() {
+        let missing = |as_rate, rate_short_pct| {
+            let mut page = Page::default();
+            let name = "a".to_owned();
+            let promise = GuaranteeStatus { name, as_rate, rate_short_pct, ..GuaranteeStatus::default() };
+            guarantees(&mut page, &[promise]);
+            let text = String::from_utf8(page.written("").1).unwrap();
+            let line = |line: &str| {
+                Some(line.strip_prefix("evenkeel_guarantee_rate_short_percent{name=\"a\"} ")?.to_owned())
+            };
+            text.lines().find_map(line)
+        };
+        assert_eq!(missing(Some(PromiseState::Kept), None).as_deref(), Some("0"));
+        assert_eq!(missing(Some(PromiseState::Broken), Some(8.5)).as_deref(), Some("8.5"));
+        assert_eq!((missing(Some(PromiseState::Unknown), None), missing(None, None)), (None, None));
+    }
 }

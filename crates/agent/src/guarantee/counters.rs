@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuSet, TaskId};
@@ -86,6 +87,8 @@ pub struct Change {
 #[derive(Debug, Default)]
 pub struct Counters {
     open: HashMap<TaskId, Open>,
+    /// Tasks that are there and not followed: those beyond [`MOST`], and those whose counters cannot be opened.
+    missed: BTreeSet<TaskId>,
     at: Option<Instant>,
     /// CPUs that may run without a tick; `None`: not read yet.
     tickless: Option<CpuSet>,
@@ -94,22 +97,36 @@ pub struct Counters {
 impl Counters {
     /// Follows these tasks and no others.
     pub fn follow(&mut self, tasks: &BTreeSet<TaskId>) {
+        self.follow_at_most(tasks, MOST);
+    }
+
+    pub(super) fn follow_at_most(&mut self, tasks: &BTreeSet<TaskId>, most: usize) {
         self.open.retain(|id, _| tasks.contains(id));
-        for id in tasks {
-            if self.open.len() >= MOST {
-                return;
-            }
-            if self.open.contains_key(id) {
+        self.missed.clear();
+        for id in tasks.iter().filter(|id| !self.open.contains_key(id)).collect::<Vec<_>>() {
+            if self.open.len() >= most {
+                self.missed.insert(*id);
                 continue;
             }
             // The descriptor stays with this task: reading it after the task ended fails, whoever has its number then.
-            let opened = |name: &str| File::open(format!("/proc/{}/task/{}/{name}", id.tgid, id.tid));
-            if let Ok(file) = opened("schedstat") {
-                let last = schedstat::read_open(&file);
-                let stat = opened("stat").ok();
-                self.open.insert(*id, Open { file, stat, last, looked: None, ahead_s: 0.0 });
+            let dir = format!("/proc/{}/task/{}", id.tgid, id.tid);
+            let opened = |name: &str| File::open(format!("{dir}/{name}"));
+            match opened("schedstat") {
+                Ok(file) => {
+                    let last = schedstat::read_open(&file);
+                    let stat = opened("stat").ok();
+                    self.open.insert(*id, Open { file, stat, last, looked: None, ahead_s: 0.0 });
+                }
+                Err(_) if Path::new(&dir).exists() => drop(self.missed.insert(*id)),
+                // It has ended.
+                Err(_) => {}
             }
         }
+    }
+
+    /// Whether a task is there and not followed: what it did is not known.
+    pub fn misses(&self, id: &TaskId) -> bool {
+        self.missed.contains(id)
     }
 
     /// Seconds since the last reading, and what each task did in them; `None` at first.
@@ -141,6 +158,7 @@ mod tests {
         let nobody = TaskId { tgid: 0x7fff_fff0, tid: 0x7fff_fff0, start_time: 0 };
         let mut counters = Counters::default();
         counters.follow(&BTreeSet::from([own, nobody]));
+        assert!(!counters.misses(&own) && !counters.misses(&nobody), "who is gone is not missed");
         assert!(counters.read(Instant::now()).is_none());
         let began = Instant::now();
         let mut work = 0u64;

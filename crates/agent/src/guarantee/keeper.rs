@@ -27,6 +27,7 @@ use crate::scope::{Scope, is_own};
 
 /// Between two writings of broken time.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
+const DAY_S: f64 = 86_400.0;
 
 /// A setting in force for a promise.
 #[derive(Debug, Clone)]
@@ -200,8 +201,10 @@ impl Keeper {
         self.guarantees.iter().filter(|w| w.stated.name == name).map(|w| w.unwritten().broken_s).sum()
     }
 
-    pub fn broken_s(&self, name: &str) -> f64 {
-        self.guarantees.iter().filter(|w| w.stated.name == name).map(|w| w.total().broken_s).sum()
+    /// Broken time of this run, as long as that is no more than the last day.
+    pub fn broken_s_of_a_day(&self, name: &str) -> Option<f64> {
+        let total = self.guarantees.iter().find(|w| w.stated.name == name)?.total();
+        (total.watched_s <= DAY_S).then_some(total.broken_s)
     }
 
     /// Notes what could not be set of what is in force for promises.

@@ -6,7 +6,7 @@ use evenkeel_base::run::GuaranteeStatus;
 use evenkeel_base::{Histogram, PromiseState};
 use evenkeel_policy::guarantee::rate::{Allowed, offers};
 use evenkeel_policy::guarantee::verdict::{self, Judgement, Verdict, Window};
-use evenkeel_policy::protect::ENOUGH;
+use evenkeel_policy::protect::{ENOUGH, keeps};
 use evenkeel_store::PromiseTime;
 
 use super::Guarantee;
@@ -63,14 +63,16 @@ impl Waits {
         matches!(self, Self::Means(_))
     }
 
-    /// The 99th percentile, nanoseconds; `None` with too few waits.
-    pub fn p99_ns(&self) -> Option<u64> {
+    /// The 99th percentile, nanoseconds; `None` with too few waits, unless these show that it is beyond a bound.
+    pub fn p99_ns(&self, bound_ns: Option<u64>) -> Option<u64> {
         match self {
             Self::Means(ticks) => p99_of_means(ticks),
             Self::Exact(windows) => {
                 let mut all = Histogram::default();
                 windows.iter().for_each(|(_, waits)| all.merge(waits));
-                if all.total() < ENOUGH { None } else { all.quantile(0.99) }
+                let tells =
+                    all.total() >= ENOUGH || bound_ns.is_some_and(|ns| keeps(&all, ns) == Some(false));
+                all.quantile(0.99).filter(|_| tells)
             }
         }
     }
@@ -103,6 +105,8 @@ pub struct GuaranteeState {
     /// Why it was not admitted.
     pub refusal: Option<String>,
     pub tasks: u32,
+    /// Where it has none: the promise stated before it that has all those of its scope.
+    pub behind: Option<String>,
     /// By what it is kept.
     pub lever: String,
     /// What stands in the way, such as a write that failed.
@@ -124,6 +128,7 @@ impl GuaranteeState {
             pct: None,
             refusal: None,
             tasks: 0,
+            behind: None,
             lever: String::new(),
             problem: None,
             waits: Waits::default(),
@@ -176,7 +181,9 @@ impl GuaranteeState {
 
     fn verdict(&self) -> Verdict {
         let cpu = self.cpu.as_ref().map(|judged| judged.by(self.stated.promise.mean).clone());
-        let wait = self.stated.promise.wait_p99_ns.map(|ns| verdict::judge_wait(ns, self.waits.p99_ns()));
+        let estimated = self.waits.is_estimated();
+        let promised = self.stated.promise.wait_p99_ns;
+        let wait = promised.map(|ns| verdict::judge_wait(ns, self.wait_p99_ns(), estimated));
         match (cpu, wait) {
             (Some(cpu), Some(wait)) => {
                 let (state, short_pct) = (cpu.state.max(wait.state), cpu.short_pct);
@@ -213,6 +220,10 @@ impl GuaranteeState {
         Some(100.0 * window.waited_s? / window.seconds.max(1e-9))
     }
 
+    fn wait_p99_ns(&self) -> Option<u64> {
+        self.waits.p99_ns(self.stated.promise.wait_p99_ns)
+    }
+
     pub fn state(&self) -> PromiseState {
         if self.refusal.is_some() {
             return PromiseState::Refused;
@@ -231,12 +242,22 @@ impl GuaranteeState {
         }
     }
 
+    /// Why it has no task, in words.
+    pub fn waits_for(&self) -> String {
+        match &self.behind {
+            None => "no task matches its scope; it stands for when one does".to_owned(),
+            Some(other) => format!(
+                "each task in its scope belongs to the promise of {other}, which comes before it; it stands for when another does"
+            ),
+        }
+    }
+
     fn why(&self) -> String {
         if let Some(refusal) = &self.refusal {
             return refusal.clone();
         }
         if self.tasks == 0 {
-            return "no task matches its scope; it stands for when one does".to_owned();
+            return self.waits_for();
         }
         let mut why = self
             .last
@@ -290,7 +311,7 @@ impl GuaranteeState {
             got_pct: window.map(Window::got_pct),
             while_runnable_pct: window.and_then(Window::while_runnable_pct),
             waited_pct: self.waited_pct(),
-            wait_p99_ms: self.waits.p99_ns().map(|ns| ns as f64 / 1e6),
+            wait_p99_ms: self.wait_p99_ns().map(|ns| ns as f64 / 1e6),
             wait_p99_estimated: self.waits.is_estimated(),
             priority: self.stated.promise.priority,
             broken_min_day: None,
@@ -383,10 +404,10 @@ mod tests {
             guarantee.waits.add_mean(if n % 50 == 0 { 0.05 } else { 0.001 }, 10);
             guarantee.add(tick(0.5, 0.1));
         }
-        assert_eq!(guarantee.waits.p99_ns(), Some(5_000_000));
+        assert_eq!(guarantee.wait_p99_ns(), Some(5_000_000));
         let mut asleep = guarantee.waits.clone();
         (0..WAITS).for_each(|_| asleep.add_mean(0.0, 0));
-        assert_eq!(asleep.p99_ns(), None, "of the last twenty seconds nothing is known");
+        assert_eq!(asleep.p99_ns(None), None, "of the last twenty seconds nothing is known");
         let status = |guarantee: &GuaranteeState| guarantee.status(Allowed::default());
         assert!(guarantee.state() == PromiseState::Broken && status(&guarantee).wait_p99_estimated);
         // The same seconds, every wait counted: half a percent of them long, which no mean of a tick hides.
@@ -398,11 +419,26 @@ mod tests {
             guarantee.add(tick(0.5, 0.1));
         }
         assert!(
-            guarantee.waits.p99_ns().is_some_and(|ns| ns < 200_000) && !status(&guarantee).wait_p99_estimated
+            guarantee.wait_p99_ns().is_some_and(|ns| ns < 200_000) && !status(&guarantee).wait_p99_estimated
         );
         let mut long = Histogram::default();
         long.add_many(40_000_000, 100);
         guarantee.waits.add_exact(1.0, long);
-        assert!(guarantee.waits.p99_ns().is_some_and(|ns| ns > 30_000_000), "{:?}", guarantee.waits.p99_ns());
+        assert!(guarantee.wait_p99_ns().is_some_and(|ns| ns > 30_000_000), "{:?}", guarantee.wait_p99_ns());
+    }
+
+    /// One that is kept from running gives up its CPU so seldom that it has few waits.
+    #[test]
+    fn few_waits_that_are_all_too_long_break_a_promise() {
+        let states = [(40_000_000, 3), (100_000, 3), (40_000_000, 0)].map(|(ns, count)| {
+            let mut guarantee =
+                guarantee(Reservation { wait_p99_ns: Some(2_000_000), ..Reservation::default() });
+            let mut waits = Histogram::default();
+            waits.add_many(ns, count);
+            guarantee.waits.add_exact(1.0, waits);
+            guarantee.add(Window { seconds: 1.0, ..Window::default() });
+            guarantee.state()
+        });
+        assert_eq!(states, [PromiseState::Broken, PromiseState::Unknown, PromiseState::Unknown]);
     }
 }

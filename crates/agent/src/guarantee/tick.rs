@@ -57,10 +57,13 @@ impl Keeper {
     /// Debts of the carriers, windows of the promises.
     pub(super) fn account(&mut self, dt: f64, counted: &HashMap<TaskId, Ticked>) {
         let mut contention = false;
-        let mut sums = vec![(Ticked::default(), None::<f64>); self.guarantees.len()];
+        let mut sums = vec![(Ticked::default(), None::<f64>, true); self.guarantees.len()];
         for (id, guarantee) in &self.layout.owner {
-            let Some(change) = counted.get(id) else { continue };
-            let (sum, wanted) = &mut sums[*guarantee];
+            let (sum, wanted, all) = &mut sums[*guarantee];
+            let Some(change) = counted.get(id) else {
+                *all &= !self.correction.counters.misses(id);
+                continue;
+            };
             sum.ran_s += change.ran_s;
             sum.waited_s += change.waited_s;
             sum.ended_s += change.ended_s;
@@ -85,7 +88,7 @@ impl Keeper {
             if contention { 0 } else { self.correction.calm_ticks.saturating_add(1) };
         let mut used: Vec<Option<f64>> = self.usage.iter_mut().map(Usage::read).collect();
         used.resize(self.guarantees.len(), None);
-        for ((guarantee, (sum, wanted)), used_s) in self.guarantees.iter_mut().zip(sums).zip(used) {
+        for ((guarantee, (sum, wanted, all)), used_s) in self.guarantees.iter_mut().zip(sums).zip(used) {
             if guarantee.tasks == 0 {
                 continue;
             }
@@ -94,9 +97,9 @@ impl Keeper {
             let window = Window {
                 seconds: dt,
                 got_s,
-                waited_s: Some(sum.waited_s),
-                runnable_s: Some((got_s + sum.waited_s).min(dt)),
-                wanted_pct: wanted,
+                waited_s: all.then_some(sum.waited_s),
+                runnable_s: all.then_some((got_s + sum.waited_s).min(dt)),
+                wanted_pct: wanted.filter(|_| all),
             };
             self.messages.notes.extend(guarantee.add(window));
         }
@@ -235,11 +238,11 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::fs;
 
     use evenkeel_actuate::{Applied, ChangeOutcome, SetReport, Verdict};
-    use evenkeel_base::GroupRef;
+    use evenkeel_base::{GroupRef, PromiseState};
     use evenkeel_policy::guarantee::Reservation;
 
     use super::super::layout::Layout;
@@ -290,15 +293,8 @@ mod tests {
         );
     }
 
-    /// A build: `make` hardly does anything, and its compilers are gone before anybody looks.
-    #[test]
-    fn what_short_lived_processes_got_is_got() {
-        let dir = tempfile::tempdir().unwrap();
-        let used =
-            |ms: u64| fs::write(dir.path().join("cpu.stat"), format!("usage_usec {}\n", 1000 * ms)).unwrap();
-        used(500);
-        let counted = |_: &str| Counted { dir: dir.path().to_owned(), usage: None };
-        let id = TaskId { tgid: 7, tid: 7, start_time: 1 };
+    /// 40 % for a cgroup in which this task is.
+    fn promised(id: TaskId) -> Keeper {
         let promise = Reservation { cpu: Some("40%".parse().unwrap()), ..Reservation::default() };
         let stated = Guarantee {
             name: "cgroup:/build".into(),
@@ -309,10 +305,52 @@ mod tests {
         let mut guarantee = GuaranteeState::new(stated);
         (guarantee.pct, guarantee.tasks) = (Some(40.0), 1);
         let layout = Layout { owner: BTreeMap::from([(id, 0)]), ..Layout::default() };
+        let mut keeper = Keeper::default();
+        (keeper.guarantees, keeper.layout) = (vec![guarantee], layout);
+        keeper
+    }
+
+    /// One more than can be followed starves: nothing is known of it.
+    #[test]
+    fn who_is_not_followed_is_not_said_to_have_wanted_nothing() {
+        let me = std::process::id();
+        let own = TaskId { tgid: me, tid: me, start_time: 0 };
+        let mut keeper = promised(own);
+        keeper.correction.counters.follow_at_most(&BTreeSet::from([own]), 0);
+        keeper.account(1.0, &HashMap::new());
+        let status = &keeper.statuses()[0];
+        assert_eq!((status.state, status.waited_pct), (PromiseState::Unknown, None), "{}", status.why);
+        // One that ended meanwhile wants nothing any more.
+        keeper.correction.counters.follow(&BTreeSet::new());
+        keeper.account(1.0, &HashMap::new());
+        assert_eq!(keeper.statuses()[0].state, PromiseState::Kept);
+    }
+
+    /// Without a history nothing tells what was more than a day ago.
+    #[test]
+    fn minutes_of_a_day_are_not_those_of_a_week() {
+        let id = TaskId { tgid: 7, tid: 7, start_time: 1 };
+        let mut keeper = promised(id);
+        let starved = HashMap::from([(id, Ticked { waited_s: 60.0, ..Ticked::default() })]);
+        keeper.account(60.0, &starved);
+        assert_eq!(keeper.broken_s_of_a_day("cgroup:/build"), Some(60.0));
+        keeper.account(86_400.0, &HashMap::new());
+        assert_eq!(keeper.broken_s_of_a_day("cgroup:/build"), None);
+    }
+
+    /// A build: `make` hardly does anything, and its compilers are gone before anybody looks.
+    #[test]
+    fn what_short_lived_processes_got_is_got() {
+        let dir = tempfile::tempdir().unwrap();
+        let used =
+            |ms: u64| fs::write(dir.path().join("cpu.stat"), format!("usage_usec {}\n", 1000 * ms)).unwrap();
+        used(500);
+        let counted = |_: &str| Counted { dir: dir.path().to_owned(), usage: None };
+        let id = TaskId { tgid: 7, tid: 7, start_time: 1 };
         let mut usage = Usage::default();
         usage.follow(vec!["/build".into()], counted);
-        let mut keeper = Keeper::default();
-        (keeper.guarantees, keeper.layout, keeper.usage) = (vec![guarantee], layout, vec![usage]);
+        let mut keeper = promised(id);
+        keeper.usage = vec![usage];
         let make = HashMap::from([(id, Ticked { ran_s: 0.01, waited_s: 0.6, ..Ticked::default() })]);
         let got_pct = |keeper: &mut Keeper| {
             keeper.account(1.0, &make);

@@ -50,7 +50,8 @@ fn settings_are_questioned_once_they_break_what_is_protected() {
     for _ in 0..RECENT {
         latency_slos.watched(&waits(1_000_000, 100), 1.0);
     }
-    assert_eq!(latency_slos.statuses()[0].state, PromiseState::Kept);
+    assert_eq!(latency_slos.statuses()[0].state, PromiseState::AtRisk, "these are means");
+    assert_eq!(latency_slos.all[0].status(2.0, false).state, PromiseState::Kept);
     assert_eq!(latency_slos.objects(rest), None);
     for _ in 0..RECENT {
         latency_slos.watched(&waits(3_000_000, 100), 1.0);

@@ -31,7 +31,7 @@ fn one(rule: &Rule, g: &GuaranteeStatus) -> Finding {
             .fail(
                 subject,
                 evidence,
-                "a little more load and the promise is broken",
+                "a little more load, or what an estimate does not show, breaks the promise",
                 "# promise less, or give it more room: fewer promises on its CPUs, a wider cpuset",
             )
             .severity(Severity::Info),
@@ -54,7 +54,7 @@ fn one(rule: &Rule, g: &GuaranteeStatus) -> Finding {
             subject,
             evidence,
             "nothing is done for it",
-            "# promise less, here or in those stated before it, give it a higher priority, or let its tasks use more CPUs",
+            "# promise less, here or in those stated before it, give it a higher priority, or let its tasks use more CPUs or a higher quota",
         ),
         PromiseState::Unknown => rule.unknown(subject, evidence),
     }
