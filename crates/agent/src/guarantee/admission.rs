@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use evenkeel_base::{CpuSet, Observation};
+use evenkeel_base::{CpuSet, Observation, TaskView};
 use evenkeel_policy::guarantee::Admission;
 use evenkeel_policy::guarantee::admit::{AdmissionRequest, Supply};
+use evenkeel_policy::guarantee::verdict::TOLERANCE_PCT;
 
+use super::Originals;
 use super::keeper::Keeper;
 use super::solver::left_for;
 
@@ -44,15 +46,15 @@ impl Keeper {
         }
         self.observed.demand.retain(|id, _| seen.contains_key(id));
         self.observed.seen = seen;
-        for (guarantee, count) in self.guarantees.iter_mut().zip(counts) {
+        let behind: Vec<Option<String>> =
+            (0..counts.len()).map(|index| self.behind(index, counts[index], observation, &owner)).collect();
+        for ((guarantee, count), behind) in self.guarantees.iter_mut().zip(counts).zip(behind) {
+            guarantee.behind = behind;
             if count == 0 && (guarantee.tasks > 0 || guarantee.lever.is_empty()) {
                 if guarantee.tasks > 0
                     || self.messages.told.insert(format!("waiting {}", guarantee.stated.name))
                 {
-                    let note = format!(
-                        "guarantee {}: no task matches its scope; it stands for when one does",
-                        guarantee.stated.name
-                    );
+                    let note = format!("guarantee {}: {}", guarantee.stated.name, guarantee.waits_for());
                     self.messages.notes.push(note);
                 }
                 guarantee.forget();
@@ -61,6 +63,42 @@ impl Keeper {
             guarantee.pct = guarantee.stated.promise.cpu.map(|amount| amount.pct(observation.host.cpus));
         }
         owner
+    }
+
+    /// The promise that has the tasks of one that has none itself.
+    fn behind(
+        &self,
+        index: usize,
+        count: u32,
+        observation: &Observation,
+        owner: &[Option<usize>],
+    ) -> Option<String> {
+        let guarantee = self.guarantees.get(index).filter(|_| count == 0)?;
+        let mut owned = observation.tasks.iter().zip(owner).filter(|(_, owner)| owner.is_some());
+        let (_, first) = owned.find(|(task, _)| self.is_about(guarantee, task, observation))?;
+        Some(self.guarantees.get((*first)?)?.stated.name.clone())
+    }
+
+    /// Why nobody's CPU helps to keep a promise: all of its tasks are under a quota of less.
+    fn limited(
+        &self,
+        index: usize,
+        observation: &Observation,
+        owner: &[Option<usize>],
+        originals: &Originals,
+    ) -> Option<String> {
+        let asked = self.guarantees[index].pct?;
+        let mut mine = observation.tasks.iter().zip(owner).filter(|(_, owner)| **owner == Some(index));
+        let first = mine.next()?.0.group?;
+        let within = |task: &TaskView, at| task.group.is_some_and(|group| observation.is_within(group, at));
+        observation.path_to_root(first).find_map(|at| {
+            let group = observation.groups.get(at as usize)?;
+            let allowed = originals.quotas.get(&group.path).copied().or(group.quota)?.pct()?;
+            (allowed + TOLERANCE_PCT < asked && mine.clone().all(|(task, _)| within(task, at))).then(|| {
+                let path = &group.path;
+                format!("asks {asked:.0}, but the quota of {path} allows {allowed:.0} (percent of one CPU)")
+            })
+        })
     }
 
     /// What CPUs can give, stolen time smoothed.
@@ -85,6 +123,7 @@ impl Keeper {
         owner: &[Option<usize>],
         cpus: &[CpuSet],
         supply: &Supply,
+        originals: &Originals,
     ) {
         let mut sets = vec![CpuSet::new(); self.guarantees.len()];
         for (owner, cpus) in owner.iter().zip(cpus) {
@@ -92,9 +131,15 @@ impl Keeper {
                 sets[*guarantee] = sets[*guarantee].union(cpus);
             }
         }
-        let asking: Vec<usize> =
-            (0..self.guarantees.len()).filter(|&i| self.guarantees[i].pct.is_some()).collect();
-        let asks: Vec<AdmissionRequest> = asking
+        let asking = (0..self.guarantees.len()).filter(|&i| self.guarantees[i].pct.is_some());
+        let (mut refusals, mut fitting) = (Vec::new(), Vec::new());
+        for index in asking {
+            match self.limited(index, observation, owner, originals) {
+                Some(why) => refusals.push((index, Some(why), "refused")),
+                None => fitting.push(index),
+            }
+        }
+        let asks: Vec<AdmissionRequest> = fitting
             .iter()
             .map(|&i| AdmissionRequest {
                 name: self.guarantees[i].stated.name.clone(),
@@ -107,15 +152,16 @@ impl Keeper {
         let answers = self.observed.admissions.decide(&asks, supply, &|admitted, ask, promisable| {
             left_for(&observation.topology, admitted, ask, promisable)
         });
-        for ((&index, ask), answer) in asking.iter().zip(&asks).zip(&answers) {
-            let refusal = answer.refusal(ask);
+        refusals.extend(fitting.iter().zip(&asks).zip(&answers).map(|((&index, ask), answer)| {
+            let evicted =
+                matches!(answer, Admission::Refused { gives_way_to, .. } if !gives_way_to.is_empty());
+            (index, answer.refusal(ask), if evicted { "evicted" } else { "refused" })
+        }));
+        for (index, refusal, what) in refusals {
             let guarantee = &mut self.guarantees[index];
             if let Some(refusal) = &refusal
                 && guarantee.refusal.is_none()
             {
-                let evicted =
-                    matches!(answer, Admission::Refused { gives_way_to, .. } if !gives_way_to.is_empty());
-                let what = if evicted { "evicted" } else { "refused" };
                 self.messages
                     .notes
                     .push(format!("guarantee {}: {what}: it {refusal}", guarantee.stated.name));

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use evenkeel_base::{
-    CpuSet, GroupView, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskId, TaskView, is_unit_name,
+    CpuQuota, CpuSet, GroupView, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskId, TaskView,
+    is_unit_name,
 };
 use evenkeel_linux::{cgroup, machine};
 use evenkeel_policy::guarantee::tree::{self, EntityShare, SchedEntity, Siblings};
@@ -228,6 +229,8 @@ pub(crate) struct Originals {
     pub affinity: HashMap<TaskId, CpuSet>,
     /// By the cgroup's path, as its file had it.
     pub weights: HashMap<String, u64>,
+    /// By the cgroup's path.
+    pub quotas: HashMap<String, CpuQuota>,
 }
 
 impl Originals {
@@ -244,6 +247,9 @@ impl Originals {
                 }
                 (Target::Group(group), Setting::Weight(raw)) => {
                     originals.weights.insert(group.path.clone(), *raw);
+                }
+                (Target::Group(group), Setting::Quota(quota)) => {
+                    originals.quotas.insert(group.path.clone(), *quota);
                 }
                 _ => {}
             }

@@ -48,7 +48,7 @@ impl Keeper {
         let cpus: Vec<CpuSet> =
             observation.tasks.iter().map(|task| layout::allowed(observation, task, originals)).collect();
         let supply = self.supply(observation);
-        self.admit(observation, &owner, &cpus, &supply);
+        self.admit(observation, &owner, &cpus, &supply, originals);
         // Who is refused competes like everybody else; one who is promised short waits only has no weight to win.
         let admitted: Vec<Option<usize>> = observation
             .tasks
@@ -302,7 +302,9 @@ impl Keeper {
             if pinned > 0 {
                 text += &format!("; {pinned} pinned");
             }
-            if self.guarantees[index].stated.promise.wait_p99_ns.is_some() {
+            let guarantee = &self.guarantees[index];
+            let slice = self.config.task_slice && guarantee.refusal.is_none();
+            if slice && guarantee.stated.promise.wait_p99_ns.is_some() {
                 text += if text.is_empty() { "slice" } else { "; slice" };
             }
             self.guarantees[index].lever = text;
@@ -333,25 +335,86 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::{CpuQuota, Limit, PromiseState};
     use evenkeel_policy::guarantee::Reservation;
 
     use super::*;
     use crate::guarantee::{Guarantee, Guarantees};
     use crate::{Scope, testing};
 
+    /// Tasks 10 and 11 in `/web`.
+    fn observed() -> Observation {
+        let mut observation = testing::observation(&[("/", None), ("/web", Some(0))]);
+        observation.tasks = vec![testing::task(10, "web", 1), testing::task(11, "log", 1)];
+        observation
+    }
+
+    /// What keeps promises after a look.
+    fn resolved(observation: &Observation, stated: &[(&str, Reservation)], task_slice: bool) -> Keeper {
+        let stated = stated.iter().map(|(name, promise)| Guarantee {
+            name: (*name).to_owned(),
+            scope: Scope::parse(&[name]).unwrap(),
+            promise: *promise,
+            source: Source::Config,
+        });
+        let guarantees = Guarantees { stated: stated.collect(), task_slice, ..Guarantees::default() };
+        let mut keeper = Keeper::new(guarantees, Scope::default());
+        keeper.resolve(observation, &Originals::default(), &Bounds::default(), Instant::now());
+        keeper
+    }
+
+    fn cpu(amount: &str) -> Reservation {
+        Reservation { cpu: Some(amount.parse().unwrap()), ..Reservation::default() }
+    }
+
+    #[test]
+    fn more_than_its_quota_allows_is_refused() {
+        let half = CpuQuota { quota_usec: Limit::Value(50_000), ..CpuQuota::UNLIMITED };
+        let mut observation = observed();
+        observation.groups[1].quota = Some(half);
+        for (scope, amount, state) in [
+            ("cgroup:/web", "80%", PromiseState::Refused),
+            ("cgroup:/web", "50%", PromiseState::Unknown),
+            ("pid:10", "80%", PromiseState::Refused),
+        ] {
+            let mut keeper = resolved(&observation, &[(scope, cpu(amount))], false);
+            let status = &keeper.statuses()[0];
+            assert_eq!(status.state, state, "{scope} {amount}: {}", status.why);
+            let told = keeper.take_notes();
+            let why = "refused: it asks 80, but the quota of /web allows 50 (percent of one CPU)";
+            assert_eq!(
+                told.iter().any(|note| note.contains(why)),
+                state == PromiseState::Refused,
+                "{told:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_whose_tasks_belong_to_another_promise_is_not_said_to_match_none() {
+        let stated = [("cgroup:/web", cpu("40%")), ("comm:^log$", cpu("10%")), ("comm:^db$", cpu("10%"))];
+        let keeper = resolved(&observed(), &stated, false);
+        let whys: Vec<String> = keeper.statuses()[1..].iter().map(|status| status.why.clone()).collect();
+        assert!(whys[0].contains("belongs to the promise of cgroup:/web, which comes before it"), "{whys:?}");
+        assert!(whys[1].starts_with("no task matches its scope"), "{whys:?}");
+    }
+
+    #[test]
+    fn a_slice_is_named_only_where_there_are_slices() {
+        let promise = Reservation { wait_p99_ns: Some(2_000_000), ..Reservation::default() };
+        let lever = |task_slice| {
+            let keeper = resolved(&observed(), &[("cgroup:/web", promise)], task_slice);
+            keeper.statuses()[0].lever.clone()
+        };
+        assert_eq!((lever(true).as_str(), lever(false).as_str()), ("slice", ""));
+    }
+
     #[test]
     fn what_stood_in_the_way_once_is_not_told_for_ever() {
-        let mut observation = testing::observation(&[("/", None), ("/web", Some(0))]);
-        observation.tasks = vec![testing::task(10, "web", 1)];
-        let promise = Reservation { cpu: Some("40%".parse().unwrap()), ..Reservation::default() };
-        let scope = Scope::parse(&["cgroup:/web"]).unwrap();
-        let stated = Guarantee { name: "cgroup:/web".into(), scope, promise, source: Source::Config };
-        let guarantees = Guarantees { stated: vec![stated], ..Guarantees::default() };
-        let mut keeper = Keeper::new(guarantees, Scope::default());
-        keeper.resolve(&observation, &Originals::default(), &Bounds::default(), Instant::now());
+        let mut keeper = resolved(&observed(), &[("cgroup:/web", cpu("40%"))], false);
         keeper.guarantees[0].problem = Some("weight of /web could not be set".into());
         assert!(keeper.statuses()[0].why.contains("could not be set"));
-        keeper.resolve(&observation, &Originals::default(), &Bounds::default(), Instant::now());
+        keeper.resolve(&observed(), &Originals::default(), &Bounds::default(), Instant::now());
         assert!(!keeper.statuses()[0].why.contains("could not be set"), "{:?}", keeper.statuses());
     }
 }
