@@ -157,6 +157,12 @@ fn a_run_that_was_measured_gives_its_cpu_time_and_share() {
     near(&measured["job"]["cpu_minutes"], 80.0 / 60.0);
     near(&measured["job"]["busy"], 0.8);
     near(&row(&measured, "t2.micro")["time_s"], 100.0);
+    // `make -j4`, without a word of the four.
+    let four = std::fs::read_to_string(&file).unwrap().replace("60.0", "330.0");
+    std::fs::write(&file, four).unwrap();
+    refused(&["--measure-from", path], 2, &["3.5 CPUs on average", "--threads"]);
+    refused(&["--measure-from", path, "--busy", "1"], 2, &["--threads"]);
+    near(&document(&["--measure-from", path, "--threads", "4"])["job"]["busy"], 0.875);
     account(50.0);
     refused(&["--measure-from", path], 2, &["--busy"]);
     near(&document(&["--measure-from", path, "--busy", "0.5"])["job"]["busy"], 0.5);

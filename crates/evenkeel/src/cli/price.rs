@@ -109,7 +109,17 @@ impl Job {
         let (cpu_minutes, busy) = match &args.measure_from {
             Some(path) => {
                 let account = account::Account::read(path)?;
-                (account.cpu_minutes(), args.busy.map_or_else(|| account.busy(args.threads), Ok)?)
+                if args.busy.is_none() && account.may_have_waited_more() {
+                    say!(
+                        "evenkeel: {}: waits of short-lived tasks are not in it: if the run waited for a CPU, its times here are too \
+                         long; --busy says what share of the time it wants one",
+                        path.display()
+                    );
+                }
+                (
+                    account.cpu_minutes(args.threads)?,
+                    args.busy.map_or_else(|| account.busy(args.threads), Ok)?,
+                )
             }
             None => (args.cpu_minutes.unwrap_or_default(), args.busy.unwrap_or(1.0)),
         };

@@ -8,6 +8,8 @@ use serde::Deserialize;
 
 /// Waiting and steal up to this share of a run do not blur its own share of the CPU.
 const HELD_BACK: f64 = 0.05;
+/// A run that used so much more than its threads can was one of more threads: clocks and ticks differ by less.
+const MORE: f64 = 1.05;
 /// Longest time in an account, seconds: a thousand CPUs for three hundred years.
 const MOST_S: f64 = 1e13;
 
@@ -20,6 +22,10 @@ pub struct Account {
     sys_s: f64,
     /// Throttled time included.
     waited_s: Option<f64>,
+    /// `sampled` misses waits of short-lived tasks.
+    waited_source: Option<String>,
+    /// Of this much is known, however the waits were learnt.
+    throttled_s: Option<f64>,
     stolen_s: Option<f64>,
 }
 
@@ -49,6 +55,7 @@ impl Account {
             Some(account.user_s),
             Some(account.sys_s),
             account.waited_s,
+            account.throttled_s,
             account.stolen_s,
         ];
         if let Some(odd) = times.into_iter().flatten().find(|time| !(0.0..=MOST_S).contains(time)) {
@@ -57,9 +64,20 @@ impl Account {
         Ok(account)
     }
 
-    /// CPU time, minutes.
-    pub fn cpu_minutes(&self) -> f64 {
-        (self.user_s + self.sys_s) / 60.0
+    /// CPU time of a job of so many threads, minutes.
+    ///
+    /// # Errors
+    /// It used more than so many can.
+    pub fn cpu_minutes(&self, threads: u32) -> anyhow::Result<f64> {
+        let cpu_s = self.user_s + self.sys_s;
+        if cpu_s > MORE * self.real_s * f64::from(threads) {
+            bail!(
+                "the run measured used {:.1} CPUs on average: give --threads, the number that it keeps busy at the same time, \
+                 instead of {threads}",
+                cpu_s / self.real_s.max(1e-9)
+            );
+        }
+        Ok(cpu_s / 60.0)
     }
 
     /// Share of the time in which each of so many threads wanted a CPU.
@@ -73,7 +91,7 @@ impl Account {
                  give --busy"
             );
         };
-        let held_s = waited_s + self.stolen_s.unwrap_or(0.0);
+        let held_s = waited_s.max(self.throttled_s.unwrap_or(0.0)) + self.stolen_s.unwrap_or(0.0);
         let thread_s = self.real_s * f64::from(threads);
         if held_s > HELD_BACK * thread_s {
             bail!(
@@ -83,6 +101,11 @@ impl Account {
         }
         Ok(((self.user_s + self.sys_s) / thread_s.max(1e-9)).clamp(MIN_BUSY, 1.0))
     }
+
+    /// Whether it may have been held back more than its account knows.
+    pub fn may_have_waited_more(&self) -> bool {
+        self.waited_source.as_deref() == Some("sampled")
+    }
 }
 
 #[cfg(test)]
@@ -91,7 +114,17 @@ mod tests {
 
     fn account(waited_s: Option<f64>) -> Account {
         let schema = "evenkeel.exec/v1".to_owned();
-        Account { schema, real_s: 100.0, user_s: 60.0, sys_s: 20.0, waited_s, stolen_s: None }
+        let (waited_source, throttled_s, stolen_s) = (None, None, None);
+        Account {
+            schema,
+            real_s: 100.0,
+            user_s: 60.0,
+            sys_s: 20.0,
+            waited_s,
+            waited_source,
+            throttled_s,
+            stolen_s,
+        }
     }
 
     #[test]
@@ -106,12 +139,25 @@ mod tests {
     }
 
     #[test]
+    fn a_run_of_more_threads_than_are_named_is_not_taken_for_one_of_fewer() {
+        let four = Account { user_s: 310.0, sys_s: 40.0, ..account(Some(0.0)) };
+        let error = four.cpu_minutes(1).unwrap_err().to_string();
+        assert!(error.contains("used 3.5 CPUs on average") && error.contains("--threads"), "{error}");
+        assert!(four.cpu_minutes(4).is_ok() && (four.busy(4).unwrap() - 0.875).abs() < 1e-9);
+        let rounded = Account { user_s: 81.0, ..account(Some(0.0)) };
+        assert!(rounded.cpu_minutes(1).is_ok() && rounded.busy(1).unwrap() == 1.0);
+    }
+
+    #[test]
     fn the_share_is_known_only_where_nothing_held_it_back() {
-        assert!((account(None).cpu_minutes() - 80.0 / 60.0).abs() < 1e-9);
+        assert!((account(None).cpu_minutes(1).unwrap() - 80.0 / 60.0).abs() < 1e-9);
         assert!((account(Some(4.0)).busy(1).unwrap() - 0.8).abs() < 1e-9);
         assert!((account(Some(4.0)).busy(2).unwrap() - 0.4).abs() < 1e-9);
         for held in [Some(6.0), None] {
             assert!(account(held).busy(1).unwrap_err().to_string().contains("--busy"), "{held:?}");
         }
+        // Waits that were sampled miss what a quota took from short-lived tasks.
+        let throttled = Account { throttled_s: Some(30.0), ..account(Some(0.5)) };
+        assert!(throttled.busy(1).unwrap_err().to_string().contains("waited 30.0 s"));
     }
 }
