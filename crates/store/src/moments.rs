@@ -272,7 +272,7 @@ fn rates(
         let per_cpu_pct: Vec<f64> = rates.cpus.iter().map(|cpu| cpu.busy_pct).collect();
         moments.push(Moment {
             seconds: Some(rates.seconds),
-            cpu_pct: Some(per_cpu_pct.iter().sum()),
+            cpu_pct: (!per_cpu_pct.is_empty()).then(|| per_cpu_pct.iter().sum()),
             per_cpu_pct,
             steal_pct: rates.cpus.iter().map(|cpu| cpu.steal_pct).sum(),
             wait_pct: rates.tasks.iter().filter_map(|task| task.wait_pct).reduce(|a, b| a + b),

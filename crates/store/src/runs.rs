@@ -236,6 +236,21 @@ impl Store {
         last.map(|id| self.run(RunId(id))).transpose()
     }
 
+    /// Up to when a run lasted: to its end, or where it was killed to the start of the next one. `None`: it may go on.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn until_ns(&self, run: &StoredRun) -> Result<Option<u64>, StoreError> {
+        if run.ended_ns.is_some() {
+            return Ok(run.ended_ns);
+        }
+        let next: Option<i64> = self
+            .db
+            .query_row("SELECT min(started_ns) FROM run WHERE id > ?1", [run.id.0], |row| row.get(0))
+            .map_err(self.wrap())?;
+        Ok(next.map(|ns| (ns.max(0) as u64).max(run.record.started_ns)))
+    }
+
     /// Every change a run made, in order, with when it was taken back.
     ///
     /// # Errors

@@ -59,12 +59,19 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         (Some(store), Some(since)) => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let from = now.saturating_sub(since).as_nanos() as u64;
-            let meant = store.runs().map_err(failure)?.into_iter().rev();
-            let meant = meant.filter(|run| run.ended_ns.is_none_or(|ended| ended >= from)).map(|run| run.id);
-            (meant.collect(), Some((from, u64::MAX)))
+            let mut meant = Vec::new();
+            for run in store.runs().map_err(failure)?.iter().rev() {
+                if store.until_ns(run).map_err(failure)?.is_none_or(|until| until >= from) {
+                    meant.push(run.id);
+                }
+            }
+            (meant, Some((from, u64::MAX)))
         }
         (Some(store), None) => match choose(store, choice).map_err(failure)? {
-            Some(run) => (vec![run.id], Some((run.record.started_ns, run.ended_ns.unwrap_or(u64::MAX)))),
+            Some(run) => {
+                let until = store.until_ns(&run).map_err(failure)?.unwrap_or(u64::MAX);
+                (vec![run.id], Some((run.record.started_ns, until)))
+            }
             None => (Vec::new(), None),
         },
     };
@@ -167,11 +174,11 @@ fn line(moment: &Moment) -> String {
         })
         .collect();
     // Hosts have hundreds of CPUs: their sum, and each where there are few.
-    let each = if cpus.len() <= 8 { format!(" ({})", cpus.join(" ")) } else { String::new() };
+    let each = if (1..=8).contains(&cpus.len()) { format!(" ({})", cpus.join(" ")) } else { String::new() };
     format!(
-        "{:<10} {:.0} %{each} under {}: {}",
+        "{:<10} {} %{each} under {}: {}",
         moment.kind.name(),
-        moment.cpu_pct.unwrap_or(0.0),
+        moment.cpu_pct.map_or_else(|| "?".to_owned(), |pct| format!("{pct:.0}")),
         moment.settings,
         if busiest.is_empty() { "no task".to_owned() } else { busiest.join(", ") }
     )
@@ -197,7 +204,7 @@ mod tests {
             kind: Kind::Rates,
             settings: "batch".into(),
             seconds: Some(1.0),
-            cpu_pct: Some(50.0 * cpus as f64),
+            cpu_pct: (cpus > 0).then_some(50.0 * cpus as f64),
             per_cpu_pct: vec![50.0; cpus],
             steal_pct: None,
             wait_pct: None,
@@ -206,5 +213,6 @@ mod tests {
         };
         assert_eq!(line(&moment(2)), "rates      100 % (50 50) under batch: web 40 (waits 3), db 10");
         assert_eq!(line(&moment(64)), "rates      3200 % under batch: web 40 (waits 3), db 10");
+        assert_eq!(line(&moment(0)), "rates      ? % under batch: web 40 (waits 3), db 10", "not known");
     }
 }

@@ -15,7 +15,7 @@ const PAGE_MOMENTS: usize = 600;
 pub(super) fn page(store: &Store, stored: &StoredRun) -> Result<RunPage, StoreError> {
     let record = stored.record.clone();
     let from = record.started_ns;
-    let to = stored.ended_ns.unwrap_or(u64::MAX);
+    let to = store.until_ns(stored)?.unwrap_or(u64::MAX);
     let mut notes = Vec::new();
     let mut moments: Vec<(f64, Moment)> = Vec::new();
     let mut cpus: Vec<u32> = Vec::new();
