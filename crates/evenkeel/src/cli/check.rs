@@ -106,10 +106,8 @@ fn add_run(
     }
     let store = Store::open_read_only(&global.state_dir.join(evenkeel_store::FILE_NAME)).ok().flatten();
     let Some(store) = store else { return };
-    // A run that has not ended and whose process is there: its word counts, it has looked longer.
-    let run = store.last_run().ok().flatten().filter(|run| run.ended_ns.is_none());
-    let agent = evenkeel_actuate::FileMedium::holder(&global.state_dir).ok().flatten();
-    let run = run.filter(|_| agent.is_some()).map(|run| run.record).unwrap_or_default();
+    // The word of an agent at work counts: it has looked longer.
+    let run = super::status::of_agent(&global.state_dir).unwrap_or_default();
     let kept = run.guarantees;
     let minute = observation.wall_ns / 60_000_000_000;
     for status in &mut *statuses {
@@ -380,7 +378,30 @@ fn list(format: Format) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+    use evenkeel_base::run::{GuaranteeStatus, RunRecord};
+
     use super::*;
+
+    #[test]
+    fn what_a_killed_agent_said_last_is_not_how_it_stands() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = ["evenkeel", "--state-dir", dir.path().to_str().unwrap(), "status"];
+        let global = super::super::Cli::try_parse_from(args).unwrap().global;
+        let kept = |pid| {
+            let guarantees = vec![GuaranteeStatus { name: "pid:7".into(), ..GuaranteeStatus::default() }];
+            let mut store =
+                Store::open(&dir.path().join(evenkeel_store::FILE_NAME), Default::default()).unwrap();
+            store.begin_run(&RunRecord { pid, guarantees, ..RunRecord::default() }).unwrap();
+            let mut expectations = Expectations::default();
+            let promised = (Guarantees::default(), Scope::default());
+            add_run(&mut expectations, &global, promised, &Observation::default());
+            expectations.guarantees.len()
+        };
+        // Another agent is at work, and records nothing.
+        let _lock = evenkeel_actuate::FileMedium::open(dir.path()).unwrap();
+        assert_eq!((kept(u32::MAX), kept(std::process::id())), (0, 1));
+    }
 
     #[test]
     fn long_prose_is_broken_and_nothing_is_lost() {

@@ -93,6 +93,12 @@ pub(super) fn at_work(state_dir: &Path) -> anyhow::Result<(String, Option<RunRec
     Ok((headline, last.filter(|_| state == State::Running).map(|run| run.record)))
 }
 
+/// What the agent at work says; `None` where there is none, or it records nothing.
+pub(super) fn of_agent(state_dir: &Path) -> Option<RunRecord> {
+    let (last, _, state) = read(state_dir).ok()?;
+    last.filter(|_| state == State::Running).map(|run| run.record)
+}
+
 pub fn run(global: &Global, _args: Args) -> Outcome {
     global.no_tree("a captured tree has no status; name a --state-dir instead")?;
     let (last, agent, state) = read(&global.state_dir).map_err(Failure::Cannot)?;
