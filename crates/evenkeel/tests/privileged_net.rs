@@ -46,6 +46,18 @@ fn steering_is_set_and_put_back_and_what_others_change_is_left_alone() {
     );
 }
 
+/// An interrupt that is not there ends it half way.
+#[test]
+fn what_was_set_before_a_failure_is_not_kept_quiet() {
+    let out = ok(&format!(
+        "{DUMP} dump >$S/before; s=0; $E net set --link v0 --rps 0 --irq 4000000000=0 2>&1 || s=$?; echo status $s; \
+         $E restore; dump >$S/after; cmp $S/before $S/after"
+    ));
+    let told = out.find("1 of 2 settings were made, and stay until `evenkeel restore`");
+    assert!(told.is_some_and(|told| out[told..].contains("status 2")), "{out}");
+    assert!(out.contains("put back  v0 rx-0 rps_cpus"), "{out}");
+}
+
 #[test]
 fn a_limit_killed_half_way_is_gone_after_restore() {
     let out = ok(&format!(

@@ -126,6 +126,10 @@ pub fn shape(link: &str, handle: u16, rates: &[Rate]) -> Result<(), HostError> {
 pub fn counters(link: &str, handle: u16) -> Result<Vec<ClassCounters>, HostError> {
     let output = Command::new("tc").args(["-s", "class", "show", "dev", link]).output();
     let output = output.map_err(|error| io_error("tc", &error))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+        return Err(HostError::Io { path: format!("tc -s class show dev {link}"), error: said });
+    }
     Ok(parse_counters(&String::from_utf8_lossy(&output.stdout), handle))
 }
 
@@ -367,6 +371,11 @@ mod tests {
             Sent 1234 bytes 5 pkt (dropped 6, overlimits 7 requeues 0) \n backlog 0b 0p requeues 0\n";
         let expected = ClassCounters { class: 2, bytes: 1234, packets: 5, drops: 6 };
         assert_eq!(parse_counters(text, 0xee01), [expected]);
+    }
+
+    #[test]
+    fn what_tc_cannot_tell_is_not_nothing() {
+        assert!(counters("no-such-link", 0xee01).unwrap_err().to_string().contains("no-such-link"));
     }
 
     #[test]

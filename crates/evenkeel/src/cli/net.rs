@@ -205,8 +205,12 @@ fn open(global: &Global) -> Result<Actuator<Linux>, Failure> {
     })
 }
 
-/// Makes these changes one after the other, up to the first that is not made.
-fn make(actuator: &mut Actuator<Linux>, wanted: &[(NetKnob, String)]) -> Result<(), Failure> {
+/// Makes these changes one after the other, up to the first that is not made; `made` counts those that were.
+fn make(
+    actuator: &mut Actuator<Linux>,
+    wanted: &[(NetKnob, String)],
+    made: &mut usize,
+) -> Result<(), Failure> {
     for (knob, value) in wanted {
         let change = Change {
             target: Target::Net(knob.clone()),
@@ -216,7 +220,8 @@ fn make(actuator: &mut Actuator<Linux>, wanted: &[(NetKnob, String)]) -> Result<
         let report = actuator.amend(&[change], &|_| true);
         for outcome in report.changes {
             match outcome.verdict {
-                Verdict::Applied(_) | Verdict::Unchanged => {}
+                Verdict::Applied(_) => *made += 1,
+                Verdict::Unchanged => {}
                 Verdict::Gone => return Err(usage!("{knob}: there is none")),
                 Verdict::Refused(why) => return Err(usage!(why)),
                 Verdict::Conflict(now) => {
@@ -301,9 +306,13 @@ fn set(global: &Global, set: &Set) -> Outcome {
         Files::normal(knob, value).map_err(of_host)?;
     }
     let mut actuator = open(global)?;
-    let made = make(&mut actuator, &wanted);
+    let mut made = 0;
+    let done = make(&mut actuator, &wanted, &mut made);
     actuator.leave().with_context(|| format!("cannot remove the journal in {}", state(global).display()))?;
-    made?;
+    if done.is_err() && made > 0 {
+        say!("evenkeel: {made} of {} settings were made, and stay until `evenkeel restore`", wanted.len());
+    }
+    done?;
     for (knob, value) in &wanted {
         outln!("{knob}: {}", if value.is_empty() { "off" } else { value })?;
     }
@@ -331,7 +340,22 @@ pub(super) fn rate(text: &str, unified: Option<&Path>) -> Result<Rate, Failure> 
     Ok(Rate { owner, bits_per_s })
 }
 
+/// Two of `GROUP=RATE` of which the first is the second or in it: a packet has one rate, so one of the two would not hold.
+fn overlapping(groups: &[String]) -> Option<(&str, &str)> {
+    let names = || groups.iter().map(|text| text.rsplit_once('=').map_or(text.as_str(), |(group, _)| group));
+    let path = |name: &'_ str| PathBuf::from(name.trim_start_matches('/'));
+    let pairs = names().enumerate().flat_map(|(at, inner)| {
+        names().enumerate().filter(move |(other, _)| *other != at).map(move |(_, outer)| (inner, outer))
+    });
+    pairs.into_iter().find(|(inner, outer)| path(inner).starts_with(path(outer)))
+}
+
 fn limit(global: &Global, limit: &Limit) -> Outcome {
+    if let Some((inner, outer)) = overlapping(&limit.group) {
+        return Err(usage!(
+            "--group {inner} belongs to --group {outer}: only one of the two rates could hold"
+        ));
+    }
     let hierarchies = Hierarchies::read(&Root::host()).map_err(|e| Failure::Cannot(e.into()))?;
     let mount = hierarchies.unified.map(|hierarchy| PathBuf::from(hierarchy.mount_point));
     let rates = limit.group.iter().map(|text| rate(text, mount.as_deref())).collect::<Result<Vec<_>, _>>()?;
@@ -352,7 +376,7 @@ fn limit(global: &Global, limit: &Limit) -> Outcome {
     if present.starts_with("htb ee") {
         return Err(refused!("{} is limited already; `evenkeel restore` ends that", limit.link));
     }
-    if let Err(error) = make(&mut actuator, &[(knob, format!("htb {handle:x}:"))]) {
+    if let Err(error) = make(&mut actuator, &[(knob, format!("htb {handle:x}:"))], &mut 0) {
         actuator.leave().context("cannot remove the journal")?;
         return Err(error);
     }
@@ -450,4 +474,22 @@ fn print_sent(
         _ => out!("{}", table.text(&rows, None))?,
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_has_one_rate() {
+        let found = |groups: &[&str]| {
+            let groups: Vec<String> = groups.iter().map(|group| format!("{group}=1mbit")).collect();
+            overlapping(&groups).map(|(inner, outer)| (inner.to_owned(), outer.to_owned()))
+        };
+        let of = |inner: &str, outer: &str| Some((inner.to_owned(), outer.to_owned()));
+        assert_eq!(found(&["/web", "/web/a"]), of("/web/a", "/web"));
+        assert_eq!(found(&["web/a/b", "/db", "/web/a/"]), of("web/a/b", "/web/a/"));
+        assert_eq!(found(&["/web", "web"]), of("/web", "web"));
+        assert_eq!(found(&["/web", "/website", "classid:1", "classid:2"]), None);
+    }
 }
