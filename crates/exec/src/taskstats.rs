@@ -49,10 +49,10 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    pub fn add(&mut self, exit: &Exit) {
-        self.waited_ns = self.waited_ns.saturating_add(exit.waited_ns);
-        self.voluntary = self.voluntary.saturating_add(exit.voluntary);
-        self.involuntary = self.involuntary.saturating_add(exit.involuntary);
+    pub fn add(&mut self, more: Self) {
+        self.waited_ns = self.waited_ns.saturating_add(more.waited_ns);
+        self.voluntary = self.voluntary.saturating_add(more.voluntary);
+        self.involuntary = self.involuntary.saturating_add(more.involuntary);
     }
 }
 
@@ -97,17 +97,23 @@ pub(super) fn descendants(exits: &[Exit], root: u32, alive: &BTreeSet<u32>) -> S
             known[index] = Some(belongs);
         }
         if belongs {
-            sum.add(&exits[start]);
+            let Exit { waited_ns, voluntary, involuntary, .. } = exits[start];
+            sum.add(Sum { waited_ns, voluntary, involuntary });
         }
     }
     sum
 }
+
+/// Exits that are remembered until their sum is taken: the host's, whoever's they are.
+const MOST: usize = 1 << 18;
 
 /// Exits told by the kernel.
 #[derive(Debug)]
 pub(super) struct Listener {
     socket: OwnedFd,
     exits: Vec<Exit>,
+    /// Of those that are not remembered any more.
+    sum: Sum,
     /// The kernel had more to tell than the socket could hold.
     lost: bool,
     buffer: Vec<u8>,
@@ -139,7 +145,8 @@ impl Listener {
             let len = size_of::<libc::c_int>() as libc::socklen_t;
             libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, at, len);
         }
-        let mut listener = Self { socket, exits: Vec::new(), lost: false, buffer: vec![0; 64 << 10] };
+        let (exits, sum, buffer) = (Vec::new(), Sum::default(), vec![0; 64 << 10]);
+        let mut listener = Self { socket, exits, sum, lost: false, buffer };
         let family = listener.family()?;
         let cpus = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
         let mut mask = cpus.trim().as_bytes().to_vec();
@@ -215,15 +222,29 @@ impl Listener {
     }
 
     /// Takes all that has arrived.
-    pub fn drain(&mut self) {
+    fn drain(&mut self) {
         if self.receive(|_, _| ()).is_err() {
             self.lost = true;
         }
     }
 
-    /// What was told so far, and whether anything was lost.
-    pub fn exits(&self) -> (&[Exit], bool) {
-        (&self.exits, self.lost)
+    /// As [`Self::drain`], in the midst of it: a host's exits of days are not kept. `alive` says which descendants of this process have
+    /// not ended; whose parent neither has nor was told is a stranger's.
+    pub fn drain_some(&mut self, alive: impl FnOnce() -> BTreeSet<u32>) {
+        // In this order: who ends in between was told.
+        let alive = (self.exits.len() >= MOST).then(alive);
+        self.drain();
+        if let Some(alive) = alive {
+            self.sum.add(descendants(&self.exits, std::process::id(), &alive));
+            self.exits.clear();
+        }
+    }
+
+    /// The sum over the descendants of this process so far, and whether anything was lost.
+    pub fn sum(&self, alive: &BTreeSet<u32>) -> (Sum, bool) {
+        let mut sum = descendants(&self.exits, std::process::id(), alive);
+        sum.add(self.sum);
+        (sum, self.lost)
     }
 }
 
@@ -339,6 +360,26 @@ mod tests {
         assert_eq!(descendants(&exits, 10, &BTreeSet::new()).waited_ns, 3);
         // A circle is nobody's.
         assert_eq!(descendants(&[exit(5, 6, 1), exit(6, 5, 1)], 10, &BTreeSet::new()).waited_ns, 0);
+    }
+
+    #[test]
+    fn a_hosts_exits_of_days_are_summed_up_and_forgotten() {
+        let own = std::process::id();
+        let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut listener = Listener {
+            socket: socket.into(),
+            exits: vec![exit(1000, 1, 100); MOST - 2],
+            sum: Sum::default(),
+            lost: false,
+            buffer: vec![0; 64],
+        };
+        listener.exits.extend([exit(31, 30, 8), exit(12, own, 1)]);
+        listener.drain_some(|| BTreeSet::from([30]));
+        assert_eq!((listener.exits.len(), listener.sum.waited_ns), (0, 9));
+        listener.exits.push(exit(30, own, 4));
+        listener.drain_some(|| unreachable!("few are no matter"));
+        assert_eq!(listener.sum(&BTreeSet::new()).0.waited_ns, 13);
     }
 
     proptest! {

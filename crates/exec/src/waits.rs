@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use evenkeel_linux::schedstat;
 use serde::Serialize;
 
-use super::taskstats::{Listener, Sum, descendants};
+use super::taskstats::Listener;
 
 /// How waits were learnt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -53,7 +53,7 @@ impl Waits {
     /// Takes what the kernel told, or looks at the living.
     pub fn look(&mut self, processes: impl FnOnce() -> BTreeSet<u32>) {
         match self {
-            Self::Told(listener) => listener.drain(),
+            Self::Told(listener) => listener.drain_some(processes),
             Self::Sampled { seen, .. } => {
                 for pid in processes() {
                     for (tid, start, waited) in threads(pid) {
@@ -69,8 +69,7 @@ impl Waits {
         self.look(|| alive.clone());
         match self {
             Self::Told(listener) => {
-                let (exits, lost) = listener.exits();
-                let mut sum: Sum = descendants(exits, std::process::id(), alive);
+                let (mut sum, lost) = listener.sum(alive);
                 for pid in alive {
                     sum.waited_ns += threads(*pid).iter().map(|(_, _, waited)| waited).sum::<u64>();
                 }
