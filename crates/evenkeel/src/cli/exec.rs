@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use clap::ValueEnum;
 use evenkeel_agent::governor::{Auto, Governed, Purpose};
+use evenkeel_base::text::count;
 use evenkeel_base::{CpuClaim, CpuQuota, CpuSet, CpuShares, CpuWeight};
 use evenkeel_console as console;
 use evenkeel_exec::{Account, Bounds, CpuLimit, Leftover, Spec};
@@ -170,6 +171,7 @@ fn go(global: &Global, args: &Args) -> Result<u8, (u8, anyhow::Error)> {
     };
     let mut account = evenkeel_exec::run(&spec, &mut tick).map_err(|error| (error.status(), error.into()))?;
     account.notes.extend(auto.iter().flat_map(Auto::notes));
+    account.notes.extend(void(args.cpu_limit, super::settings::host_cpus()));
     // The command has run: what it said counts, even if its account cannot be written.
     match &args.account {
         Some(path) => {
@@ -183,6 +185,15 @@ fn go(global: &Global, args: &Args) -> Result<u8, (u8, anyhow::Error)> {
         None => console::message(&shown(&account, global.output)),
     }
     Ok(account.exit_status)
+}
+
+/// Why a limit held nothing back: 25 are CPUs, and not percent.
+fn void(limit: Option<LimitArg>, cpus: u32) -> Option<String> {
+    let Some(LimitArg::At(limit)) = limit.filter(|_| cpus > 0) else { return None };
+    (limit.pct() > 100.0 * f64::from(cpus)).then(|| {
+        let all = count(cpus as usize, "CPU");
+        format!("{limit} is more than this host's {all}, so it limits nothing; 25% is a quarter of one, 25 are CPUs")
+    })
 }
 
 /// CPUs there are.
@@ -244,4 +255,16 @@ fn csv(account: &Account) -> String {
         number(account.stolen_s),
         account.exit_status
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_was_meant_in_percent_is_told() {
+        let told = |text: &str| void(Some(text.parse().unwrap()), 2);
+        assert!(told("25").is_some_and(|note| note.starts_with("2500 % is more than this host's 2 CPUs")));
+        assert_eq!((told("25%"), told("200%"), told("auto"), void(None, 2)), (None, None, None, None));
+    }
 }

@@ -29,8 +29,8 @@ pub use guarantees::guarantees;
 use guarantees::{GuaranteeTable, LabelsTable, promises};
 use serve::ServeTable;
 pub use serve::{OtlpArgs, ScrapeArgs, WebhookArgs, open, otlp, scrapes, webhook};
-pub use services::derived;
 use services::{BackgroundTable, ServiceTable, backgrounds, derive_tiers, services};
+pub use services::{derived, host_cpus};
 use source::Source;
 
 /// The whole file.
