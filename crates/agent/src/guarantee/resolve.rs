@@ -303,7 +303,7 @@ impl Keeper {
                 text += &format!("; {pinned} pinned");
             }
             let guarantee = &self.guarantees[index];
-            let slice = self.config.task_slice && guarantee.refusal.is_none();
+            let slice = self.config.task_slice && guarantee.is_active();
             if slice && guarantee.stated.promise.wait_p99_ns.is_some() {
                 text += if text.is_empty() { "slice" } else { "; slice" };
             }
@@ -407,6 +407,8 @@ mod tests {
             keeper.statuses()[0].lever.clone()
         };
         assert_eq!((lever(true).as_str(), lever(false).as_str()), ("slice", ""));
+        let nobody = resolved(&observed(), &[("cgroup:/db", promise)], true);
+        assert_eq!(nobody.statuses()[0].lever, "", "nothing is set for who is not there");
     }
 
     #[test]

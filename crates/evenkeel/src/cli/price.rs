@@ -109,6 +109,8 @@ impl Job {
         let (cpu_minutes, busy) = match &args.measure_from {
             Some(path) => {
                 let account = account::Account::read(path)?;
+                let cpu_minutes = account.cpu_minutes(args.threads)?;
+                let busy = args.busy.map_or_else(|| account.busy(args.threads), Ok)?;
                 if args.busy.is_none() && account.may_have_waited_more() {
                     say!(
                         "evenkeel: {}: waits of short-lived tasks are not in it: if the run waited for a CPU, its times here are too \
@@ -116,10 +118,7 @@ impl Job {
                         path.display()
                     );
                 }
-                (
-                    account.cpu_minutes(args.threads)?,
-                    args.busy.map_or_else(|| account.busy(args.threads), Ok)?,
-                )
+                (cpu_minutes, busy)
             }
             None => (args.cpu_minutes.unwrap_or_default(), args.busy.unwrap_or(1.0)),
         };
