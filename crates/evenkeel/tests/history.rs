@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "history/killed.rs"]
+mod killed;
 mod program;
 #[path = "history/spans.rs"]
 mod spans;
@@ -388,25 +390,6 @@ fn a_run_is_replayed_in_order() {
     let began = std::time::Instant::now();
     ok(state.path(), &["replay", "--since", "40s", "--step", "10s", "--speed", "30"]);
     assert!(began.elapsed() >= Duration::from_millis(600), "{:?}", began.elapsed());
-}
-
-/// What came after it did not run under its settings.
-#[test]
-fn a_killed_run_is_replayed_up_to_the_next_one() {
-    let state = tempfile::tempdir().unwrap();
-    let start = recorded(state.path());
-    let mut store = Store::open(&state.path().join(evenkeel_store::FILE_NAME), Limits::default()).unwrap();
-    store.begin_run(&RunRecord { started_ns: start + 40 * S, ..RunRecord::default() }).unwrap();
-    drop(store);
-    let rates = |args: &[&str]| {
-        let replay = document(state.path(), &[&["replay", "--step", "10s"], args].concat());
-        let moments = replay["moments"].as_array().unwrap().clone();
-        let rates = moments.iter().filter(|moment| moment["kind"] == "rates");
-        (replay["runs"].clone(), rates.map(|moment| moment["settings"].clone()).collect::<Vec<_>>())
-    };
-    assert_eq!(rates(&["--run", "1"]).1.len(), 4);
-    assert_eq!(rates(&["--run", "last"]).1, vec![Value::from("kernel default"); 2]);
-    assert_eq!(rates(&["--since", "20s"]).0, Value::from(vec![2]));
 }
 
 /// Kept after 20 s, in force for 15, and then nothing was tried.
