@@ -84,6 +84,11 @@ pub fn normal_cdf(z: f64) -> f64 {
     Normal::standard().cdf(z)
 }
 
+/// A standard normal value of two uniform ones from 0 to 1, the first above 0 (Box and Muller 1958).
+pub fn normal_of(u: f64, v: f64) -> f64 {
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}
+
 /// The factor on the standard error for a two-sided interval at error probability `alpha`.
 /// Infinite without a degree of freedom: nothing is known of the spread then.
 pub fn t_factor(freedom: f64, alpha: f64) -> f64 {

@@ -131,7 +131,7 @@ pub(super) mod tests {
     }
 
     pub fn normal(coin: &mut impl FnMut() -> f64) -> f64 {
-        (-2.0 * coin().max(1e-300).ln()).sqrt() * (std::f64::consts::TAU * coin()).cos()
+        super::super::normal_of(coin().max(1e-300), coin())
     }
 
     #[test]

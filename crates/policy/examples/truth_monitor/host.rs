@@ -267,8 +267,7 @@ pub fn watch(scene: Scene, rules: MonitorRules, seconds: f64, seed: u64) -> Outc
 }
 
 pub fn normal(rng: &mut Pcg32) -> f64 {
-    let (a, b): (f64, f64) = (rng.random_range(1e-12..1.0), rng.random());
-    (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
+    evenkeel_base::stats::normal_of(rng.random_range(1e-12..1.0), rng.random())
 }
 
 /// Student's t with three degrees of freedom, scaled to a variance of one.

@@ -147,8 +147,7 @@ impl Host {
     }
 
     fn normal(&mut self) -> f64 {
-        let (u, v): (f64, f64) = (self.rng.random_range(1e-12..1.0), self.rng.random());
-        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+        evenkeel_base::stats::normal_of(self.rng.random_range(1e-12..1.0), self.rng.random())
     }
 
     /// Of variance 1.
