@@ -36,6 +36,8 @@ pub trait Asker {
     fn idle(&mut self) -> bool;
     /// The other end of a flow is gone, while others live.
     fn gone(&mut self, _flow: usize) {}
+    /// At the end a transaction of a flow is under way, and has waited so long.
+    fn under_way(&mut self, _flow: usize, _waited_ns: u64) {}
 }
 
 /// Connects a flow; tries again for `within` while nobody listens yet.
@@ -97,6 +99,7 @@ fn ask_one(flow: &mut TcpStream, asker: &mut impl Asker) -> io::Result<()> {
                 Ok(_) => return Err(io::ErrorKind::ConnectionReset.into()),
                 Err(error) if is_idle(&error) => {
                     if !asker.idle() {
+                        asker.under_way(0, monotonic_ns().saturating_sub(began));
                         return Ok(());
                     }
                 }
@@ -111,8 +114,20 @@ fn ask_one(flow: &mut TcpStream, asker: &mut impl Asker) -> io::Result<()> {
 }
 
 fn ask_many(flows: &mut [TcpStream], asker: &mut impl Asker) -> io::Result<()> {
+    let mut began = vec![None; flows.len()];
+    let end = exchange(flows, asker, &mut began);
+    let now = monotonic_ns();
+    for (index, began) in began.into_iter().enumerate() {
+        if let Some(began) = began {
+            asker.under_way(index, now.saturating_sub(began));
+        }
+    }
+    end
+}
+
+/// Asks until the end; `began` tells when the transactions under way began.
+fn exchange(flows: &mut [TcpStream], asker: &mut impl Asker, began: &mut [Option<u64>]) -> io::Result<()> {
     let poll = Poll::new()?;
-    let mut began = vec![0; flows.len()];
     let mut alive = 0;
     for (index, flow) in flows.iter_mut().enumerate() {
         flow.set_nonblocking(true)?;
@@ -120,8 +135,9 @@ fn ask_many(flows: &mut [TcpStream], asker: &mut impl Asker) -> io::Result<()> {
         if !asker.next() {
             return Ok(());
         }
-        began[index] = monotonic_ns();
+        let now = monotonic_ns();
         if flow.write_all(b"?").is_ok() {
+            began[index] = Some(now);
             alive += 1;
         } else {
             poll.remove(flow);
@@ -139,16 +155,19 @@ fn ask_many(flows: &mut [TcpStream], asker: &mut impl Asker) -> io::Result<()> {
             match exchange_read(flow) {
                 Some(true) => {
                     let now = monotonic_ns();
-                    asker.done(index, now - began[index], now);
+                    if let Some(began) = began[index].take() {
+                        asker.done(index, now - began, now);
+                    }
                     if !asker.next() {
                         return Ok(());
                     }
-                    began[index] = monotonic_ns();
+                    let now = monotonic_ns();
                     if flow.write_all(b"?").is_ok() {
+                        began[index] = Some(now);
                         continue;
                     }
                 }
-                Some(false) => {}
+                Some(false) => began[index] = None,
                 None => continue,
             }
             poll.remove(flow);

@@ -36,6 +36,11 @@ impl Latencies {
         }
     }
 
+    /// The longest counted, nanoseconds; 0 of none.
+    pub fn longest_ns(&self) -> u64 {
+        self.histogram.as_ref().map_or(0, Histogram::max)
+    }
+
     pub fn count(&self) -> u64 {
         self.histogram.as_ref().map_or(0, Histogram::len)
     }

@@ -96,6 +96,12 @@ impl Asker for Thread<'_, '_> {
         }
     }
 
+    fn under_way(&mut self, flow: usize, waited_ns: u64) {
+        if let Some(flow) = self.flows.get_mut(flow) {
+            flow.under_way(waited_ns);
+        }
+    }
+
     fn idle(&mut self) -> bool {
         self.over = self.context.over();
         !self.over
@@ -230,6 +236,32 @@ mod tests {
             assert_eq!((flows.lost(), flows.flows[0].lost, flows.flows[1].lost), (1, false, true));
             assert!(flows.flows[0].transactions > 0);
         });
+    }
+
+    #[test]
+    fn what_a_server_that_hangs_leaves_unanswered_counts_with_the_time_it_waited() {
+        for flows in [1, 2] {
+            let server = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = server.local_addr().unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    let mut held: Vec<_> = (0..flows).map(|_| server.accept().unwrap().0).collect();
+                    let mut byte = [0];
+                    for _ in 0..3 {
+                        for flow in &mut held {
+                            flow.read_exact(&mut byte).and_then(|()| flow.write_all(&byte)).unwrap();
+                        }
+                    }
+                    std::thread::sleep(Duration::from_millis(900));
+                });
+                let mut client = spec(Role::Client, address, flows, 1);
+                client.common.seconds = Some(0.5);
+                let found = run(&client, &AtomicBool::new(false)).unwrap().flows.unwrap();
+                let counts = found.flows.iter().map(|flow| (flow.transactions, flow.unanswered));
+                assert_eq!(counts.collect::<Vec<_>>(), vec![(3, 1); flows as usize]);
+                assert!(found.latency.unwrap().max_usec > 200_000.0, "{:?}", found.latency);
+            });
+        }
     }
 
     #[test]

@@ -193,6 +193,13 @@ impl Asker for Threads<'_> {
         self.next()
     }
 
+    fn under_way(&mut self, flow: usize, waited_ns: u64) {
+        // One that a server keeps waiting at the end is among the longest.
+        if waited_ns > self.latencies[flow].longest_ns() {
+            self.latencies[flow].record(waited_ns);
+        }
+    }
+
     fn gone(&mut self, flow: usize) {
         self.broken[flow] = Some("a flow ended early: the other end closed it".to_owned());
     }
@@ -223,7 +230,7 @@ pub fn measure(
     let sockets = connect_all(sender, servers, flows)?;
     let counts: Vec<AtomicU64> = (0..flows).map(|_| AtomicU64::new(0)).collect();
     let phase = AtomicU8::new(WARM);
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpus = crate::runner::online().len();
     let threads = if sockets.len() <= THREAD_EACH { sockets.len() } else { cpus };
     let mut shares: Vec<Vec<(usize, TcpStream)>> = (0..threads).map(|_| Vec::new()).collect();
     for (flow, socket) in sockets.into_iter().enumerate() {

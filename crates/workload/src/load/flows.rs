@@ -20,7 +20,7 @@ pub struct Flow {
     pub transactions: u64,
     /// Their latency; `None` without a transaction. What was not answered counts with the time it has waited.
     pub latency: Option<LatencySummary>,
-    /// Transactions that were due and not finished at the end (open loops only).
+    /// Transactions that were due and not finished at the end; of a closed loop one that has waited longer than any before.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unanswered: u64,
     /// The other end closed it before the end.
@@ -74,6 +74,13 @@ impl FlowCounts {
     pub fn done(&mut self, latency_ns: u64) {
         self.transactions += 1;
         self.latencies.record(latency_ns);
+    }
+
+    /// Counts one that is under way at the end of a closed loop, where it has waited longer than any that ended.
+    pub fn under_way(&mut self, waited_ns: u64) {
+        if waited_ns > self.latencies.longest_ns() {
+            self.unanswered(waited_ns);
+        }
     }
 
     /// Counts one that was due and has not ended, by how long it has waited.
