@@ -189,9 +189,12 @@ fn said(what: String, stderr: &str) -> String {
 }
 
 fn number(text: &str) -> Result<f64, String> {
-    // Thousands are often parted by commas.
+    // Thousands are often parted by commas; a comma before other than three digits is a decimal one.
+    let digits = |part: &str| part.chars().take_while(char::is_ascii_digit).count();
+    let thousands = text.trim().split(',').skip(1).all(|part| digits(part) == 3);
     let plain: String = text.chars().filter(|c| *c != ',' && *c != '_').collect();
-    plain.trim().parse().map_err(|_| format!("{:?} is no number", excerpt(text)))
+    let number = plain.trim().parse().ok().filter(|_| thousands);
+    number.ok_or_else(|| format!("{:?} is no number", excerpt(text)))
 }
 
 /// The number in the first group of the last match.
@@ -283,6 +286,9 @@ mod tests {
     fn numbers_are_found_in_what_programs_print() {
         let regex = Regex::new(r"([0-9.,]+) requests").unwrap();
         assert_eq!(of_regex(&regex, "1 requests\n12,345.5 requests per second"), Ok(12345.5));
+        assert_eq!(of_regex(&regex, "1,234,567 requests"), Ok(1_234_567.0));
+        // A decimal comma is not taken for one of thousands: 12,5 is not 125.
+        assert!(of_regex(&regex, "12,5 requests").unwrap_err().contains("no number"));
         assert!(of_regex(&regex, "").unwrap_err().contains("empty"));
         assert!(of_regex(&Regex::new("x(.*)y").unwrap(), "x many y").unwrap_err().contains("no number"));
         assert_eq!(of_json("/a/0", "{\"a\": [\"7\"]}"), Ok(7.0));
