@@ -275,8 +275,8 @@ fn sum(verdicts: &[Verdict]) -> Fleet {
     let total: f64 = gains.iter().sum();
     let mean = total / count.max(1.0);
     let variance = gains.iter().map(|g| (g - mean) * (g - mean)).sum::<f64>() / (count - 1.0).max(1.0);
-    // Of a sum of independent hosts: normal, whatever one host's gain looks like.
-    let half = 1.96 * (variance * count).sqrt();
+    // Of a sum of independent hosts, whose spread is known the less the fewer they are.
+    let half = evenkeel_base::stats::t_factor(count - 1.0, 0.05) * (variance * count).sqrt();
     let mut kept = BTreeMap::new();
     let mut by_kernel: BTreeMap<String, (u32, f64, f64)> = BTreeMap::new();
     for verdict in verdicts {
@@ -322,8 +322,8 @@ mod tests {
         };
         let fleet = sum(&[verdict(10.0, Some("nice")), verdict(0.0, None), verdict(-4.0, Some("nice"))]);
         assert!((fleet.gained_cpus[1] - 0.06).abs() < 1e-12 && (fleet.missing_cpus - 0.6).abs() < 1e-12);
-        // Standard deviation of 0.1, 0, -0.04 is 0.0721; of the sum of three 0.1249.
-        assert!((fleet.gained_cpus[2] - 0.06 - 1.96 * 0.1249).abs() < 1e-3, "{fleet:?}");
+        // Standard deviation of 0.1, 0, -0.04 is 0.0721; of the sum of three 0.1249; t(0.975, 2) is 4.303.
+        assert!((fleet.gained_cpus[2] - 0.06 - 4.303 * 0.1249).abs() < 1e-3, "{fleet:?}");
         assert_eq!((fleet.kept["nice"], fleet.kept["nothing"], fleet.worse), (2, 1, 1));
     }
 
