@@ -15,6 +15,8 @@ pub struct Mean {
     pub freedom: f64,
     /// Values it comes from: repetitions, or runs where there is one repetition.
     pub n: usize,
+    /// They are runs: how much repetitions differ is not known.
+    pub of_runs: bool,
     /// The truth may be larger without bound: something was cut off.
     pub at_least: bool,
     /// The truth may be smaller without bound.
@@ -31,6 +33,7 @@ impl Mean {
             error: standard_error(values),
             freedom: n as f64 - 1.0,
             n,
+            of_runs: false,
             at_least: false,
             at_most: false,
         })
@@ -41,7 +44,7 @@ impl Mean {
     pub fn of_groups(groups: &[Vec<f64>]) -> Option<Self> {
         let groups: Vec<&Vec<f64>> = groups.iter().filter(|g| !g.is_empty()).collect();
         match groups.as_slice() {
-            [one] => Self::of(one),
+            [one] => Some(Self { of_runs: true, ..Self::of(one)? }),
             several => Self::of(&several.iter().map(|g| mean(g)).collect::<Option<Vec<f64>>>()?),
         }
     }
@@ -94,6 +97,7 @@ impl Mean {
             error: errors.map(|(all, _)| all.sqrt()),
             freedom,
             n: parts.iter().map(|(_, p)| p.n).min()?,
+            of_runs: parts.iter().any(|(_, p)| p.of_runs),
             at_least: open(true),
             at_most: open(false),
         })
@@ -116,6 +120,12 @@ impl Mean {
     /// This over another, independent one.
     pub fn over(self, other: Self) -> Option<Figure> {
         self.ln()?.less(other.ln()?).map(Figure::Ratio)
+    }
+
+    /// What so many times as many values would give, if they spread alike.
+    fn grown(self, times: f64) -> Self {
+        let more = (self.n as f64 * times - 1.0) / (self.n as f64 - 1.0);
+        Self { error: self.error.map(|e| e / times.sqrt()), freedom: self.freedom * more, ..self }
     }
 
     fn interval(&self, alpha: f64) -> [f64; 2] {
@@ -272,12 +282,33 @@ impl Figure {
         }
     }
 
-    /// Whether its interval is made on a logarithmic scale.
-    pub(super) fn is_ratio(&self) -> bool {
+    /// What so many times as many values of each part would give, if they spread alike.
+    pub(super) fn grown(&self, times: f64) -> Self {
+        let all = |parts: &[Self]| parts.iter().map(|part| part.grown(times)).collect();
         match self {
-            Self::Ratio(_) | Self::Over(..) => true,
-            Self::Largest(p) | Self::Smallest(p) => !p.is_empty() && p.iter().all(Self::is_ratio),
-            _ => false,
+            Self::Mean(mean) => Self::Mean(mean.grown(times)),
+            Self::Ratio(mean) => Self::Ratio(mean.grown(times)),
+            Self::Quantile(quantile) => Self::Quantile(quantile.grown(times)),
+            Self::Observed(value) => Self::Observed(*value),
+            Self::Less(a, b) => a.grown(times).less(b.grown(times)),
+            Self::Over(a, b) => a.grown(times).over(b.grown(times)),
+            Self::Largest(p) => Self::Largest(all(p)),
+            Self::Smallest(p) => Self::Smallest(all(p)),
+            Self::Deviation(p) => Self::Deviation(all(p)),
+            Self::Range(p) => Self::Range(all(p)),
+        }
+    }
+
+    /// Whether some part comes from the runs of one repetition.
+    pub(super) fn is_of_runs(&self) -> bool {
+        match self {
+            Self::Mean(mean) | Self::Ratio(mean) => mean.of_runs,
+            Self::Quantile(quantile) => quantile.is_of_runs(),
+            Self::Observed(_) => false,
+            Self::Less(a, b) | Self::Over(a, b) => a.is_of_runs() || b.is_of_runs(),
+            Self::Largest(p) | Self::Smallest(p) | Self::Deviation(p) | Self::Range(p) => {
+                p.iter().any(Self::is_of_runs)
+            }
         }
     }
 

@@ -12,7 +12,6 @@
 //!                               10 |-x-| does not hold, margin low - 10
 //! ```
 
-use evenkeel_base::stats::t_factor;
 use serde::{Deserialize, Serialize};
 
 mod figure;
@@ -75,11 +74,13 @@ pub struct Decision {
     pub claim: Claim,
     /// From the bound to the nearer end of the interval; negative: so far the interval reaches beyond the bound.
     pub margin: Option<f64>,
-    /// Repetitions that would settle an undecided claim, if the estimate stays what it is. `None`: none below 10,000, or
-    /// more repetitions do not help.
+    /// Repetitions that would settle an undecided claim, if the estimate and the spread stay what they are. `None`: none
+    /// below 10,000, or more repetitions do not help.
     pub needs: Option<usize>,
     /// Values each part of the figure comes from, the fewest.
     pub n: Option<usize>,
+    /// They are the runs of one repetition, and so are those it `needs`.
+    pub of_runs: bool,
     /// Something was cut off: an end of the interval that is open is really a bound.
     pub cut_off: bool,
 }
@@ -124,9 +125,10 @@ impl Decision {
         let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
         match self.interval {
             Some([low, high]) if low.is_finite() && high.is_finite() => {
+                let what = if self.of_runs { "runs of one repetition" } else { "repetitions" };
                 let more = match self.needs {
-                    Some(n) => format!("about {n} repetitions would settle it if the estimate stays"),
-                    None => format!("more than {MOST} repetitions would be needed"),
+                    Some(n) => format!("about {n} {what} would settle it if the estimate stays"),
+                    None => format!("more than {MOST} {what} would be needed"),
                 };
                 format!(
                     "Undecided: the bound of {}{unit} lies within {} to {}; {more}.",
@@ -156,47 +158,39 @@ pub fn decide(figure: &Figure, claim: Claim, alpha: f64) -> Decision {
         margin: None,
         needs: None,
         n,
+        of_runs: figure.is_of_runs(),
         cut_off: figure.is_bound(),
     };
-    let (Some(value), Some([low, high])) = (value, ends) else { return decision };
-    let bound = claim.bound();
-    let (inside, outside) = match claim {
-        Claim::AtMost(_) => (bound - high, low - bound),
-        Claim::AtLeast(_) => (low - bound, bound - high),
+    let (Some(_), Some(ends)) = (value, ends) else { return decision };
+    // How far an interval is within the bound, and beyond it.
+    let sides = |[low, high]: [f64; 2]| match claim {
+        Claim::AtMost(bound) => (bound - high, low - bound),
+        Claim::AtLeast(bound) => (low - bound, bound - high),
     };
-    decision.holds = if inside >= 0.0 {
-        Some(true)
-    } else if outside > 0.0 {
-        Some(false)
-    } else {
-        None
+    let answer = |(inside, outside): (f64, f64)| match inside >= 0.0 {
+        true => Some(true),
+        false => (outside > 0.0).then_some(false),
     };
+    let (inside, outside) = sides(ends);
+    decision.holds = answer((inside, outside));
     decision.margin = Some(if inside >= 0.0 { inside } else { outside }).filter(|m| m.is_finite());
     if decision.holds.is_none() && !figure.is_bound() {
-        // What narrows with the repetitions is the interval of a ratio's logarithm.
-        let on = |v: f64| if figure.is_ratio() { v.max(0.0).ln() } else { v };
-        let reach = if bound > value { on(high) - on(value) } else { on(value) - on(low) };
-        let wanted = (on(bound) - on(value)).abs();
-        decision.needs = n.filter(|n| *n > 1).and_then(|n| needed(n, reach, wanted, alpha));
+        let settled = |times| figure.grown(times).interval(alpha).is_some_and(|e| answer(sides(e)).is_some());
+        decision.needs = n.filter(|n| *n > 1).and_then(|n| needed(n, settled));
     }
     decision
 }
 
-/// Repetitions at which an interval that reaches so far with `n` reaches less than `wanted`.
-fn needed(n: usize, reach: f64, wanted: f64, alpha: f64) -> Option<usize> {
-    if !(reach.is_finite() && wanted > 0.0) {
-        return None;
-    }
-    let at = |n: usize| t_factor(n as f64 - 1.0, alpha) / (n as f64).sqrt();
-    let unit = reach / at(n);
-    let fits = |n: &usize| unit * at(*n) < wanted;
-    if !fits(&MOST) {
+/// Repetitions that settle it, told by how many times as many as the `n` there are.
+fn needed(n: usize, settled: impl Fn(f64) -> bool) -> Option<usize> {
+    let settled = |m: usize| settled(m as f64 / n as f64);
+    if n >= MOST || !settled(MOST) {
         return None;
     }
     let (mut low, mut high) = (n, MOST);
     while low + 1 < high {
         let middle = low.midpoint(high);
-        if fits(&middle) { high = middle } else { low = middle }
+        if settled(middle) { high = middle } else { low = middle }
     }
     Some(high)
 }
@@ -400,7 +394,7 @@ fn verdict(draft: &Draft<'_>, alpha: f64) -> Option<Verdict> {
             bound: if one { shown.claim.to_string() } else { String::new() },
             level_pct: interval.filter(|_| one).map(|_| 100.0 * (1.0 - alpha)),
             margin: shown.margin.filter(|_| one),
-            needs_repetitions: shown.needs.filter(|_| one && said.holds.is_none()),
+            needs_repetitions: shown.needs.filter(|_| one && said.holds.is_none() && !shown.of_runs),
         },
     })
 }

@@ -52,12 +52,14 @@ pub struct Quantile {
     sample: Arc<Sample>,
     /// The share of values below it, 0 to 1.
     at: f64,
+    /// How many times as many values, in as many groups, are taken for granted.
+    times: f64,
 }
 
 impl Quantile {
     /// The value that the share `at` (0 to 1) of the sample's values lies below.
     pub fn of(sample: &Arc<Sample>, at: f64) -> Self {
-        Self { sample: sample.clone(), at: at.clamp(0.0, 1.0) }
+        Self { sample: sample.clone(), at: at.clamp(0.0, 1.0), times: 1.0 }
     }
 
     /// Estimate, interpolated between the values next to it.
@@ -70,7 +72,7 @@ impl Quantile {
         let (n, groups) = (self.sample.all.len() as f64, self.sample.groups.len() as f64);
         let independent = self.at * (1.0 - self.at) / n;
         if groups < 2.0 || independent <= 0.0 {
-            return n as u64;
+            return (n * self.times) as u64;
         }
         let value = self.value();
         let below = |values: &[f64]| values.partition_point(|v| *v <= value) as f64;
@@ -79,8 +81,19 @@ impl Quantile {
         let variance = squares.sum::<f64>() * groups / (groups - 1.0);
         // Groups that seem more alike than chance allows are not worth more than independent values.
         let alike = (independent / variance).min(1.0);
+        let (n, groups) = (n * self.times, groups * self.times);
         let known = t_factor(n - 1.0, alpha) / t_factor(groups - 1.0, alpha);
         (n * alike * known.powi(2)).floor() as u64
+    }
+
+    /// What so many times as many values, in as many groups, would give if they spread alike.
+    pub(super) fn grown(&self, times: f64) -> Self {
+        Self { times: self.times * times, ..self.clone() }
+    }
+
+    /// Whether its values are of one group.
+    pub(super) fn is_of_runs(&self) -> bool {
+        self.sample.groups.len() == 1
     }
 
     /// Fewest independent values of which an interval at error probability `alpha` can be had.

@@ -1,4 +1,5 @@
 use super::*;
+use evenkeel_base::stats::t_factor;
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 
@@ -100,10 +101,8 @@ proptest! {
     }
 }
 
-/// Draws from a normal distribution (Box and Muller).
 fn normal(random: &mut rand_pcg::Pcg64) -> f64 {
-    let (u, v): (f64, f64) = (random.random::<f64>().max(1e-12), random.random());
-    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    evenkeel_base::stats::normal_of(random.random::<f64>().max(1e-12), random.random())
 }
 
 #[test]
@@ -121,4 +120,47 @@ fn null_effects_stay_undecided_and_planted_ones_are_found() {
     }
     assert!(wrong * 100 <= 6 * rounds, "{wrong} of {rounds}");
     assert!(found * 100 >= 95 * rounds, "{found} of {rounds}");
+}
+
+#[test]
+fn the_repetitions_told_settle_it_and_one_fewer_do_not() {
+    let part = |n: usize, value: f64, sd: f64| Mean {
+        value,
+        error: Some(sd / (n as f64).sqrt()),
+        freedom: n as f64 - 1.0,
+        n,
+        of_runs: false,
+        at_least: false,
+        at_most: false,
+    };
+    type Made<'a> = &'a dyn Fn(usize) -> Figure;
+    let figures: [(&str, Made<'_>); 4] = [
+        ("mean", &|n| Figure::Mean(part(n, 10.0, 1.0))),
+        // Two spreads give more degrees of freedom than one, and of several each has its part of the error.
+        ("difference", &|n| Figure::Mean(part(n, 12.0, 1.0).less(part(n, 2.0, 1.0)).unwrap())),
+        ("ratio", &|n| part(n, 20.0, 2.0).over(part(n, 2.0, 0.2)).unwrap()),
+        ("largest", &|n| {
+            Figure::Largest((0..12).map(|i| Figure::Mean(part(n, 10.0 - f64::from(i), 1.0))).collect())
+        }),
+    ];
+    for (what, figure) in figures {
+        for (n, claim) in [(3, Claim::AtMost(11.0)), (4, Claim::AtLeast(9.5)), (5, Claim::AtMost(10.4))] {
+            let at = |n| decide(&figure(n), claim, 0.05 / 40.0);
+            let needs = at(n).needs.unwrap();
+            assert!(at(n).holds.is_none() && needs > n, "{what} {claim}: {needs}");
+            assert!(at(needs).holds.is_some(), "{what} {claim}: {needs} do not settle it");
+            assert_eq!(at(needs - 1).holds, None, "{what} {claim}: fewer than {needs} do");
+        }
+    }
+}
+
+#[test]
+fn what_the_runs_of_one_repetition_need_is_told_in_runs() {
+    let runs = Mean::of_groups(&[vec![9.0, 9.5, 10.5, 11.0]]).unwrap();
+    let draft = |figure| Draft::new("x", "", ("mean", ""), figure, Claim::AtMost(11.0), |_| "It is.".into());
+    let [one, two] =
+        [Figure::Mean(runs), of(&[9.0, 9.5, 10.5, 11.0])].map(|f| page(vec![draft(f)]).remove(0));
+    assert!(one.text.contains("about 6 runs of one repetition would settle it"), "{}", one.text);
+    assert!(two.text.contains("about 6 repetitions would settle it"), "{}", two.text);
+    assert_eq!((one.test.needs_repetitions, two.test.needs_repetitions), (None, Some(6)));
 }

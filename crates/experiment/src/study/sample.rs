@@ -95,6 +95,7 @@ fn off(
                         error: Some(per_point * relative_error),
                         freedom: (n - 1) as f64,
                         n: *n,
+                        of_runs: true,
                         ..mean
                     };
                 }
@@ -183,7 +184,7 @@ pub fn competing_per_s(record: &Record, point: &PointStudy, index: usize) -> Opt
         let tenant = only.tenants.get(index)?;
         let inside: Vec<f64> = inside(tenant, window).filter_map(|r| Some(work(r)? / length(r)?)).collect();
         let spread = Mean::of(&inside).filter(|m| m.n >= 3);
-        return Some(spread.map_or(mean, |s| Mean { value: mean.value, ..s }));
+        return Some(spread.map_or(mean, |s| Mean { value: mean.value, of_runs: true, ..s }));
     }
     Some(mean)
 }

@@ -88,6 +88,12 @@ impl Sample {
         self.error.map(|_| self.interval(alpha))
     }
 
+    /// As of so many times as many values that spread alike.
+    pub fn grown(&self, times: f64) -> Self {
+        let freedom = (self.freedom + 1.0) * times - 1.0;
+        Self { error: self.error.map(|error| error / times.sqrt()), freedom, ..*self }
+    }
+
     pub fn interval(&self, alpha: f64) -> [f64; 2] {
         let reach = match self.error {
             None => f64::INFINITY,

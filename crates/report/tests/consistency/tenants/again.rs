@@ -6,7 +6,7 @@ use evenkeel_lab::fairness::record::{Cell, TenantsRecord};
 use super::document::{About, Statement, half_digit};
 use crate::own::{bias, max_min};
 use crate::printed::{near, number_after};
-use crate::textbook::{Sample, sample, student};
+use crate::textbook::{Sample, sample};
 
 /// Repetitions of a point that have a result.
 pub fn cells<'a>(record: &'a TenantsRecord, label: &str) -> Vec<&'a Cell> {
@@ -72,9 +72,10 @@ pub fn feasible(record: &TenantsRecord, point: &Point) -> Vec<f64> {
 
 pub type Figure = (f64, [f64; 2]);
 
-/// The largest distance of a mean share from what is due, percent of the latter.
-pub fn deviation(record: &TenantsRecord, label: &str, due: &[f64], alpha: f64) -> Option<Figure> {
-    let off = |i: usize| over(record, label, |c| Some(100.0 * (shares(c)?[i] / due[i] - 1.0)));
+/// The largest distance of a mean share from what is due, percent of the latter, with so many times as many repetitions.
+pub fn deviation(record: &TenantsRecord, label: &str, due: &[f64], alpha: f64, times: f64) -> Option<Figure> {
+    let off =
+        |i: usize| Some(over(record, label, |c| Some(100.0 * (shares(c)?[i] / due[i] - 1.0)))?.grown(times));
     let mut all: Vec<Sample> = (0..due.len()).map(off).collect::<Option<_>>()?;
     // What one of two has too much the other lacks.
     if all.len() == 2 && (all[0].mean + all[1].mean).abs() < 1e-9 * all[0].mean.abs().max(1.0) {
@@ -122,7 +123,7 @@ pub fn again(record: &TenantsRecord, s: &Statement, alpha: f64) -> Result<(), St
             let of = |label: &str| over(record, label, |c| bias(&each(c, what)?));
             let labels = record.points.iter().filter(|p| p.tenants > 1).map(ToString::to_string);
             let all: Vec<(String, Sample)> = labels.filter_map(|l| of(&l).map(|s| (l, s))).collect();
-            let ends: Vec<[f64; 2]> = all.iter().map(|(_, s)| s.interval(alpha / all.len() as f64)).collect();
+            let end = |i: usize, times: f64| all[i].1.grown(times).interval(alpha / all.len() as f64);
             let most = |of: &dyn Fn(usize) -> f64| (0..all.len()).map(of).fold(0.0, f64::max);
             let value = most(&|i| all[i].1.mean);
             let at =
@@ -132,7 +133,7 @@ pub fn again(record: &TenantsRecord, s: &Statement, alpha: f64) -> Result<(), St
             }
             check(
                 s,
-                (value, [most(&|i| ends[i][0]), most(&|i| ends[i][1])]),
+                &|times| (value, [most(&|i| end(i, times)[0]), most(&|i| end(i, times)[1])]),
                 alpha,
                 n(record, all.iter().map(|a| &a.0)),
             )
@@ -141,8 +142,9 @@ pub fn again(record: &TenantsRecord, s: &Statement, alpha: f64) -> Result<(), St
             let label = s.text.split_once(": throughput of ").unwrap().1.split(" is ").next().unwrap();
             let on = over(record, &format!("{label}, RPS"), rate).ok_or("no RPS")?;
             let off = over(record, label, rate).ok_or("no such point")?;
-            let ratio = on.over(&off, alpha).ok_or("nothing to compare")?;
-            check(s, ratio, alpha, n(record, [label.to_owned(), format!("{label}, RPS")].iter()))
+            on.over(&off, alpha).ok_or("nothing to compare")?;
+            let ratio = |times| on.grown(times).over(&off.grown(times), alpha).unwrap();
+            check(s, &ratio, alpha, n(record, [label.to_owned(), format!("{label}, RPS")].iter()))
         }
         About::Weights | About::Infeasible => weights(record, s, alpha),
         About::Peak => peak(record, s, alpha),
@@ -202,8 +204,9 @@ fn weights(record: &TenantsRecord, s: &Statement, alpha: f64) -> Result<(), Stri
     if s.bound != if point.one_cpu { 2.0 } else { 8.0 } {
         return fail("the bound".into());
     }
-    let figure = deviation(record, label, if infeasible { &possible } else { &due }, alpha).unwrap();
-    check(s, figure, alpha, cells(record, label).len())
+    let due = if infeasible { &possible } else { &due };
+    let figure = |times| deviation(record, label, due, alpha, times).unwrap();
+    check(s, &figure, alpha, cells(record, label).len())
 }
 
 fn peak(record: &TenantsRecord, s: &Statement, alpha: f64) -> Result<(), String> {
@@ -221,15 +224,18 @@ fn peak(record: &TenantsRecord, s: &Statement, alpha: f64) -> Result<(), String>
     }
     let others: Vec<&Sample> = line.iter().filter(|(n, _)| *n != tenants).map(|(_, s)| s).collect();
     let each = alpha / others.len() as f64;
-    let ratios: Vec<Figure> = others.iter().filter_map(|o| best.over(o, each)).collect();
-    let least = |of: &dyn Fn(&Figure) -> f64| ratios.iter().map(of).fold(f64::INFINITY, f64::min);
-    let figure = (least(&|f| f.0), [least(&|f| f.1[0]), least(&|f| f.1[1])]);
+    let least = |times: f64| {
+        let ratios = others.iter().filter_map(|o| best.grown(times).over(&o.grown(times), each));
+        let far = (f64::INFINITY, [f64::INFINITY; 2]);
+        ratios.fold(far, |a, b| (a.0.min(b.0), [a.1[0].min(b.1[0]), a.1[1].min(b.1[1])]))
+    };
+    let figure = least(1.0);
     let ahead = figure.1[0] - 1.0;
     if ahead.abs() > 1e-9 && (ahead > 0.0) != s.answer.is_some() || figure.0 <= 1.0 && s.answer.is_some() {
         return fail(format!("the next best {figure:?}"));
     }
     let labels: Vec<String> = line.iter().map(|(n, _)| format!("{n} x {series}")).collect();
-    undecided(s, figure, alpha, n(record, labels.iter()))
+    undecided(s, &least, alpha, n(record, labels.iter()))
 }
 
 fn standstill(record: &TenantsRecord, s: &Statement, alpha: f64) -> Result<(), String> {
@@ -278,10 +284,10 @@ fn standstill(record: &TenantsRecord, s: &Statement, alpha: f64) -> Result<(), S
 }
 
 /// Whether the printed figure, interval and reason are those reckoned.
-fn check(s: &Statement, figure: Figure, alpha: f64, n: usize) -> Result<(), String> {
+fn check(s: &Statement, figure: &dyn Fn(f64) -> Figure, alpha: f64, n: usize) -> Result<(), String> {
     let t = half_digit(s.digits);
     let same = |a: f64, b: f64| a == b || (a - b).abs() <= t + 2e-4 * b.abs() || far(a, b);
-    let (value, [low, high]) = figure;
+    let (value, [low, high]) = figure(1.0);
     let exact = high - low <= 2.0 * t;
     let right = match s.interval {
         Some([a, b]) => same(a, low) && same(b, high) || exact && a == b,
@@ -299,8 +305,9 @@ fn far(printed: f64, ours: f64) -> bool {
     printed >= 1e7 && (printed / ours - 1.0).abs() < 0.06
 }
 
-/// Whether the reason why it is open follows from the figure.
-fn undecided(s: &Statement, (value, [low, high]): Figure, alpha: f64, n: usize) -> Result<(), String> {
+/// Whether the reason why it is open follows from the figure, which is that of so many times as many repetitions.
+fn undecided(s: &Statement, figure: &dyn Fn(f64) -> Figure, alpha: f64, n: usize) -> Result<(), String> {
+    let (value, [low, high]) = figure(1.0);
     let fail = |why: &str| Err(format!("{why}; {value} [{low}, {high}] at {alpha}: {s:?}"));
     if s.text.contains("Undecided: the two are equal") && (value - 1.0).abs() > 0.006 {
         return fail("they are not");
@@ -316,15 +323,13 @@ fn undecided(s: &Statement, (value, [low, high]): Figure, alpha: f64, n: usize) 
         {
             return fail("the reason");
         }
-        // More repetitions narrow the interval of a ratio's logarithm.
-        let ratio = matches!(s.about, About::Steering | About::Peak);
-        let scale = |v: f64| if ratio { v.ln() } else { v };
-        let reach = if bound > value { scale(high) - scale(value) } else { scale(value) - scale(low) };
-        let factor = |n: usize| student(n as f64 - 1.0, alpha) / (n as f64).sqrt();
-        let at = |m: usize| reach / factor(n) * factor(m) / (scale(bound) - scale(value)).abs();
+        let settled = |repetitions: f64| {
+            let (_, [low, high]) = figure(repetitions / n as f64);
+            high <= bound || low >= bound
+        };
         let right = match number_after(rest, "; about ") {
-            Some(m) => at(m as usize) < 1.02 && (m as usize <= n + 1 || at(m as usize - 1) > 0.98),
-            None => at(10_000) > 0.98 || (bound - value).abs() < 1e-9,
+            Some(m) => settled(1.02 * m) && (m as usize <= n + 1 || !settled(0.98 * (m - 1.0))),
+            None => !settled(9_800.0) || (bound - value).abs() < 1e-9,
         };
         // Ends that differ by rounding alone settle nothing.
         let right = right || high - low < 1e-9;

@@ -60,7 +60,7 @@ fn cell_again(record: &TenantsRecord, label: &str, heading: &str, shown: &str) -
         "weight error %" | "feasible error %" => {
             let point = point(record, label);
             let due = if heading.starts_with('w') { due(point) } else { feasible(record, point) };
-            deviation(record, label, &due, 0.05)
+            deviation(record, label, &due, 0.05, 1.0)
         }
         _ => {
             let of = column(heading)?;
