@@ -1,14 +1,11 @@
 //! Statistics of small samples, with intervals. Pure; the same values give the same numbers everywhere.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_base::stats::{mean, median, quantile, sd, standard_error, t_factor};
+use evenkeel_base::stats::{mean, quantile, sd, standard_error, t_factor};
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use crate::decide::Mean;
-
-/// Work a bootstrap may do, values looked at.
-const BUDGET: usize = 1_000_000;
+use crate::decide::{Mean, Quantile, Sample};
 
 /// What a sample looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -16,11 +13,10 @@ pub struct Summary {
     pub n: usize,
     /// Arithmetic mean.
     pub mean: f64,
-    /// 95 % interval of the mean: bootstrap over repetitions and the runs in them; Student's t below 8 values;
-    /// `None` for a single value.
+    /// 95 % interval of the mean: Student's t over the repetitions, over the runs of a single one; `None` for a single value.
     pub mean_interval: Option<[f64; 2]>,
     pub median: f64,
-    /// 95 % interval of the median by bootstrap; least to greatest below 6 values.
+    /// 95 % interval of the median, by values of the sample; `None` where there are too few.
     pub median_interval: Option<[f64; 2]>,
     pub min: f64,
     pub max: f64,
@@ -47,7 +43,7 @@ impl Summary {
 }
 
 /// Summary of values that come in groups (the runs of each repetition): values of one group resemble each other, so the
-/// bootstrap draws groups first. Values that are not finite are left out; `None` when nothing is left.
+/// intervals go by groups. Values that are not finite are left out; `None` when nothing is left.
 pub fn summary(groups: &[Vec<f64>]) -> Option<Summary> {
     let groups: Vec<Vec<f64>> = groups
         .iter()
@@ -58,16 +54,9 @@ pub fn summary(groups: &[Vec<f64>]) -> Option<Summary> {
     all.sort_by(f64::total_cmp);
     let at = |q| quantile(&all, q);
     let (min, max, n) = (*all.first()?, *all.last()?, all.len());
-    let mean_interval = match n {
-        0 | 1 => None,
-        2..8 => student(&all),
-        _ => bootstrap(&groups, mean),
-    };
-    let median_interval = match n {
-        0 | 1 => None,
-        2..6 => Some([min, max]),
-        _ => bootstrap(&groups, |values| median(values.iter().copied())),
-    };
+    let mean_interval = mean_interval(&groups);
+    let median_interval = Quantile::of(&Sample::of(&groups)?, 0.5).interval(0.05);
+    let median_interval = Some(median_interval).filter(|ends| ends.iter().all(|end| end.is_finite()));
     Some(Summary {
         n,
         mean: mean(&all)?,
@@ -85,48 +74,29 @@ pub fn summary(groups: &[Vec<f64>]) -> Option<Summary> {
     })
 }
 
-fn student(values: &[f64]) -> Option<[f64; 2]> {
-    let mean = mean(values)?;
-    let margin = t_factor(values.len() as f64 - 1.0, 0.05) * standard_error(values)?;
-    Some([mean - margin, mean + margin])
+/// 95 % interval of the mean of values in groups, by Student's t: what is independent are groups, or values where there is
+/// one group. Groups may differ in size (the error of a ratio of their sums to their sizes: Cochran 1977, section 6.3).
+/// `None` for one value.
+fn mean_interval(groups: &[Vec<f64>]) -> Option<[f64; 2]> {
+    let all = groups.concat();
+    let mean = mean(&all)?;
+    let off = |group: &[f64]| group.iter().map(|v| v - mean).sum::<f64>().powi(2);
+    let offs: Vec<f64> = match groups {
+        [one] => one.chunks(1).map(off).collect(),
+        several => several.iter().map(|group| off(group)).collect(),
+    };
+    let k = offs.len() as f64;
+    let error = (offs.iter().sum::<f64>() * k / (k - 1.0)).sqrt() / all.len() as f64;
+    let margin = t_factor(k - 1.0, 0.05) * error;
+    (offs.len() > 1).then_some([mean - margin, mean + margin])
 }
 
-/// Mean of a few independent values with its interval: Student's t up to 10 values, bootstrap above.
+/// Mean of a few independent values with its interval by Student's t; a single value is its own.
 pub fn estimate(values: &[f64]) -> Option<Estimate> {
     let values: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
     let value = mean(&values)?;
-    let [low, high] = match values.len() {
-        1 => [value; 2],
-        2..=10 => student(&values)?,
-        _ => bootstrap(std::slice::from_ref(&values), mean)?,
-    };
+    let [low, high] = mean_interval(&[values]).unwrap_or([value; 2]);
     Some(Estimate { value, low, high })
-}
-
-/// 95 % interval of a statistic by the percentile bootstrap: groups are drawn with replacement, and the values in each,
-/// too. `None` when the statistic cannot be had from what there is.
-pub fn bootstrap(groups: &[Vec<f64>], statistic: impl Fn(&[f64]) -> Option<f64>) -> Option<[f64; 2]> {
-    let total: usize = groups.iter().map(Vec::len).sum();
-    if total == 0 {
-        return None;
-    }
-    let mut random = rand_pcg::Pcg64::seed_from_u64(0x5eed);
-    let draws = (BUDGET / total).clamp(200, 2000);
-    let mut drawn = Vec::with_capacity(total);
-    let mut found: Vec<f64> = Vec::with_capacity(draws);
-    for _ in 0..draws {
-        drawn.clear();
-        for _ in 0..groups.len() {
-            let group =
-                if groups.len() == 1 { &groups[0] } else { &groups[random.random_range(0..groups.len())] };
-            for _ in 0..group.len() {
-                drawn.push(group[random.random_range(0..group.len())]);
-            }
-        }
-        found.extend(statistic(&drawn).filter(|v| v.is_finite()));
-    }
-    found.sort_by(f64::total_cmp);
-    Some([quantile(&found, 0.025)?, quantile(&found, 0.975)?])
 }
 
 /// Blocks that a single group is cut into for [`log_sd`].
@@ -232,6 +202,7 @@ pub fn log_line(points: &[(f64, f64)]) -> Option<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_base::stats::normal_of;
     use proptest::prelude::*;
     use rand::Rng;
 
@@ -271,17 +242,24 @@ mod tests {
     }
 
     #[test]
-    fn the_bootstrap_covers_the_truth_about_as_often_as_it_says() {
+    fn intervals_hold_the_truth_as_often_as_they_say() {
         let mut random = rand_pcg::Pcg64::seed_from_u64(7);
-        let hits = (0..200)
-            .filter(|_| {
-                // Uniform on 0..1: mean 0.5.
-                let values: Vec<f64> = (0..30).map(|_| rand::Rng::random::<f64>(&mut random)).collect();
-                let [low, high] = bootstrap(&[values], mean).unwrap();
-                (low..=high).contains(&0.5)
-            })
-            .count();
-        assert!((178..=199).contains(&hits), "{hits} of 200");
+        let mut normal = || normal_of(random.random_range(1e-12..1.0), random.random());
+        // Runs of one repetition; of a few, which differ as much as runs do.
+        for sizes in [&[30][..], &[3, 3], &[10, 10, 10], &[12, 4, 8, 6]] {
+            let (mut means, mut medians, rounds) = (0, 0, 1000);
+            for _ in 0..rounds {
+                let mut repetition = |size: &usize| {
+                    let own = if sizes.len() > 1 { normal() } else { 0.0 };
+                    (0..*size).map(|_| own + normal()).collect::<Vec<f64>>()
+                };
+                let s = summary(&sizes.iter().map(&mut repetition).collect::<Vec<_>>()).unwrap();
+                let holds = |interval: Option<[f64; 2]>| interval.is_none_or(|[a, b]| a <= 0.0 && 0.0 <= b);
+                means += u32::from(holds(s.mean_interval));
+                medians += u32::from(holds(s.median_interval));
+            }
+            assert!(means >= 925 && medians >= 925, "{sizes:?}: {means} and {medians} of {rounds}");
+        }
     }
 
     fn sample() -> impl Strategy<Value = Vec<f64>> {
@@ -321,11 +299,6 @@ mod tests {
             let e = |v: f64, w: f64| Estimate { value: v, low: v * (1.0 - w), high: v * (1.0 + w) };
             let r = ratio(e(a, wa), e(b, wb)).unwrap();
             prop_assert!(r.low <= r.value && r.value <= r.high && (r.value - a / b).abs() < 1e-9);
-        }
-
-        #[test]
-        fn the_same_sample_gives_the_same_interval(values in sample()) {
-            prop_assert_eq!(bootstrap(std::slice::from_ref(&values), mean), bootstrap(&[values], mean));
         }
     }
 }
