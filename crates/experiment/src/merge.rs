@@ -5,12 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::record::{Cell, Host, MergedShard, Record, Requirement};
+use crate::record::{Cell, DECISIVE, Host, MergedShard, Record, Requirement};
 use crate::shard::Shard;
-
-/// Facts of hosts without which results are hardly comparable; others are names, sizes and rates.
-const DECISIVE: [&str; 8] =
-    ["cpu_model", "cpus", "threads_per_core", "kernel", "scheduler", "cgroup", "tenants_v2", "governor"];
 
 /// The [`Requirement`] that says which shards lack cells.
 pub const SHARDS: &str = "shards";

@@ -116,6 +116,7 @@ fn commands_run_as_themselves_and_failures_are_marked_while_the_rest_goes_on() {
          [[tenant]]\nname = 'good'\ncommand = ['sh', '-c', 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done']\nruns = 2\n\
          [[tenant]]\nname = 'bad'\ncommand = ['sh', '-c', 'echo it broke >&2; exit 3']\n\
          [[tenant]]\nname = 'hangs'\ncommand = ['sleep', '1000']\n\
+         [[tenant]]\nname = 'long'\nload = 'primes'\nevents = 1000000000\n\
          [[tenant]]\nname = 'dies'\ncommand = ['sh', '-c', 'kill -9 $PPID']\n\
          [[tenant]]\nname = 'behind'\nload = 'duty --percent 1'\nbackground = true\n",
     );
@@ -128,6 +129,11 @@ fn commands_run_as_themselves_and_failures_are_marked_while_the_rest_goes_on() {
     assert_eq!(tenant(cell, "bad").runs[0].exit_status, Some(3));
     assert!(cell.notes.iter().any(|n| n.contains("bad") && n.contains("it broke")), "{:?}", cell.notes);
     assert!(matches!(&tenant(cell, "hangs").ended, Ended::TimeLimit(limit) if limit == "3 s"));
+    let long = tenant(cell, "long");
+    assert!(
+        matches!(&long.ended, Ended::TimeLimit(_)) && long.runs.iter().all(|run| run.length_s().is_none())
+    );
+    assert!(good.runs.iter().all(|run| run.length_s().is_some()));
     assert!(matches!(&tenant(cell, "dies").ended, Ended::Died(how) if how.contains('9')));
     assert_eq!(tenant(cell, "behind").ended, Ended::Done);
     assert!(cell.seconds < 10.0);

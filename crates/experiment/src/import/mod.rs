@@ -230,6 +230,18 @@ mod tests {
     }
 
     #[test]
+    fn runs_whose_length_no_line_tells_have_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.log");
+        std::fs::write(&path, "rsa 2048 bits 0.0005s 0.00001s 1886.8 62500.0\n".repeat(2)).unwrap();
+        let study = study(&import(&[path], &Options::default()).unwrap());
+        let point = &study.points[0];
+        let tenant = &point.tenants[0];
+        assert_eq!((tenant.runs, tenant.events_per_s.map(|s| s.mean)), (2, Some(1886.8)));
+        assert_eq!((tenant.run_s, tenant.elapsed_s, point.together.run_s), (None, None, None));
+    }
+
+    #[test]
     fn logs_without_stamps_are_not_said_to_compete() {
         let dir = tempfile::tempdir().unwrap();
         let paths: Vec<PathBuf> = [("a.log", 16, 100.0), ("b.log", 32, 100.0)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::FILE;
+use super::{FILE, Host};
 
 /// Why a record could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +33,9 @@ pub trait CellRecord: Serialize + DeserializeOwned {
     const SCHEMA: &'static str;
     /// What is measured at one point once.
     type Cell;
+
+    /// Where it was begun.
+    fn host(&self) -> &Host;
 
     /// Cells done, in the order in which they were run.
     fn cells(&self) -> &[Self::Cell];

@@ -120,7 +120,19 @@ pub struct Host {
     pub divisions_per_s: Option<f64>,
 }
 
+/// Facts of hosts without which results are hardly comparable; others are names, sizes and rates.
+pub const DECISIVE: [&str; 8] =
+    ["cpu_model", "cpus", "threads_per_core", "kernel", "scheduler", "cgroup", "tenants_v2", "governor"];
+
 impl Host {
+    /// The first of [`DECISIVE`] that both know and that differs, with what it is in this one.
+    pub fn differs_from(&self, other: &Self) -> Option<String> {
+        let [here, there] = [self, other].map(|host| serde_json::to_value(host).unwrap_or_default());
+        let differs = |key: &&str| !here[key].is_null() && !there[key].is_null() && here[key] != there[key];
+        let key = DECISIVE.into_iter().find(differs)?;
+        Some(format!("{key} {} and not {}", here[key], there[key]))
+    }
+
     /// Whether who is held to these CPUs may have less than the host. All of them hold back no task.
     pub fn is_confined_by(&self, cpus: Option<&CpuSet>) -> bool {
         cpus.is_some_and(|cpus| self.cpus.is_none_or(|all| cpus.len() < all as usize))
@@ -201,6 +213,10 @@ pub struct Cell {
 impl CellRecord for Record {
     const SCHEMA: &'static str = SCHEMA;
     type Cell = Cell;
+
+    fn host(&self) -> &Host {
+        &self.host
+    }
 
     fn cells(&self) -> &[Cell] {
         &self.cells

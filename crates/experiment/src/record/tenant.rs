@@ -130,4 +130,15 @@ pub struct RunRecord {
     pub cpus: Option<CpuSet>,
     /// Exit status of a command (128 + n: killed by signal n).
     pub exit_status: Option<i32>,
+    /// It was told to end before its end: its rate tells, its length does not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut_off: bool,
+}
+
+impl RunRecord {
+    /// How long it took for its work, seconds; `None` of one that did not do it, and in logs that do not tell.
+    pub fn length_s(&self) -> Option<f64> {
+        let done = !self.cut_off && self.exit_status.is_none_or(|status| status == 0);
+        Some(self.end_s - self.start_s).filter(|s| done && s.is_finite() && *s > 0.0)
+    }
 }

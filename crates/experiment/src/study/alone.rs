@@ -57,7 +57,7 @@ fn need(record: &Record, workload: &str) -> Option<Need> {
         mean(&runs.iter().map(|run| f(run)).collect::<Option<Vec<f64>>>()?)
     };
     let need = Need {
-        real_s: of(&|run| Some(run.end_s - run.start_s))?,
+        real_s: of(&crate::record::RunRecord::length_s)?,
         cpu_s: of(&|run| run.account.cpu_s())?,
         // A rate of its own is that of the run's length.
         events: of(&|run| {

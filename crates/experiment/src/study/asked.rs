@@ -30,7 +30,7 @@ pub fn asked_s(record: &Record, workload: &str) -> Option<f64> {
 
 /// Mean run alone, milliseconds, as [`Overhead`] has it.
 pub(super) fn alone_ms(record: &Record) -> Option<crate::decide::Mean> {
-    let of = |tenant: &&TenantRecord| tenant.runs.iter().map(|r| 1e3 * (r.end_s - r.start_s)).collect();
+    let of = |tenant: &&TenantRecord| tenant.runs.iter().filter_map(|r| Some(1e3 * r.length_s()?)).collect();
     crate::decide::Mean::of_groups(&alone_runs(record).iter().map(of).collect::<Vec<_>>())
 }
 

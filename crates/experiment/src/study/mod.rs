@@ -7,7 +7,7 @@
 //!   means, in words, each tied to a test;
 //! * [`sources`]: the sources' figures next to ours; [`compare`]: several studies side by side.
 
-use crate::record::{Cell, Record, Requirement};
+use crate::record::{Cell, Record, Requirement, RunRecord};
 
 pub mod alone;
 mod asked;
@@ -104,7 +104,7 @@ fn missed(record: &Record, points: &[PointStudy]) -> Vec<String> {
 fn overhead(record: &Record) -> Option<Overhead> {
     let alone = alone_runs(record);
     let lengths: Vec<Vec<f64>> =
-        alone.iter().map(|t| t.runs.iter().map(|run| run.end_s - run.start_s).collect()).collect();
+        alone.iter().map(|t| t.runs.iter().filter_map(RunRecord::length_s).collect()).collect();
     let summary = stats::summary(&lengths)?;
     let asked = alone.iter().map(|t| asked_s(record, &t.workload)).collect::<Option<Vec<f64>>>();
     let asked_s = asked.and_then(|asked| {

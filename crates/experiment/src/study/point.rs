@@ -312,7 +312,7 @@ fn tenant(records: &[&TenantRecord], taken: &[(f64, bool)], alone_s: Option<Esti
     let runs = |of: &dyn Fn(&RunRecord) -> Option<f64>| -> Vec<Vec<f64>> {
         records.iter().map(|t| t.runs.iter().filter_map(of).collect()).collect()
     };
-    let run_s = summary(&runs(&|run| Some(run.end_s - run.start_s)));
+    let run_s = summary(&runs(&RunRecord::length_s));
     let gaps: Vec<Vec<f64>> = records
         .iter()
         .map(|t| t.runs.windows(2).map(|pair| pair[1].start_s - pair[0].end_s).collect())
@@ -395,7 +395,7 @@ fn together(
             &cells
                 .iter()
                 .map(|cell| {
-                    cell.tenants.iter().flat_map(|t| t.runs.iter().map(|r| r.end_s - r.start_s)).collect()
+                    cell.tenants.iter().flat_map(|t| &t.runs).filter_map(RunRecord::length_s).collect()
                 })
                 .collect::<Vec<_>>(),
         ),

@@ -27,16 +27,18 @@ pub fn runs(tenants: &[&TenantRecord], of: impl Fn(&RunRecord) -> Option<f64>) -
     Mean::of_groups(&tenants.iter().map(|t| t.runs.iter().filter_map(&of).collect()).collect::<Vec<_>>())
 }
 
-pub fn length(run: &RunRecord) -> Option<f64> {
-    Some(run.end_s - run.start_s).filter(|s| s.is_finite())
-}
-
 pub fn events_per_s(run: &RunRecord) -> Option<f64> {
-    run.events_per_s.or_else(|| Some(run.events? as f64 / length(run)?)).filter(|v| v.is_finite())
+    run.events_per_s
+        .or_else(|| Some(run.events? as f64 / (run.end_s - run.start_s)))
+        .filter(|v| v.is_finite())
 }
 
-/// How long a tenant took in one cell, and whether it was cut off: then it is a lower bound.
+/// How long a tenant took for its work in one cell, and whether it was cut off: then it is a lower bound. `None` of what
+/// failed: that was no quicker.
 pub fn taken(cell: &Cell, tenant: &TenantRecord) -> Option<(f64, bool)> {
+    if failed(tenant) {
+        return None;
+    }
     let cut = matches!(tenant.ended, Ended::TimeLimit(_));
     let known = span(tenant).map(|s| s.seconds());
     if cut { Some((known.unwrap_or(0.0).max(cell.seconds), true)) } else { Some((known?, false)) }
@@ -44,15 +46,15 @@ pub fn taken(cell: &Cell, tenant: &TenantRecord) -> Option<(f64, bool)> {
 
 /// Whether a tenant ended before its work was done: it died, or a command of its failed.
 fn failed(tenant: &TenantRecord) -> bool {
-    matches!(tenant.ended, Ended::Died(_) | Ended::Interrupted)
-        || tenant.runs.iter().any(|run| run.exit_status.is_some_and(|status| status != 0))
+    let wrong = |run: &RunRecord| !run.cut_off && run.exit_status.is_some_and(|status| status != 0);
+    matches!(tenant.ended, Ended::Died(_) | Ended::Interrupted) || tenant.runs.iter().any(wrong)
 }
 
-/// How long a tenant took for its work; of what was cut off a lower bound, `None` of what failed: that was no quicker.
+/// The same over the repetitions of a point.
 pub fn elapsed(record: &Record, point: &PointStudy, index: usize) -> Option<Mean> {
     let all: Vec<(f64, bool)> = cells(record, point)
         .into_iter()
-        .map(|cell| taken(cell, cell.tenants.get(index).filter(|tenant| !failed(tenant))?))
+        .map(|cell| taken(cell, cell.tenants.get(index)?))
         .collect::<Option<_>>()?;
     let mean = Mean::of(&all.iter().map(|(s, _)| *s).collect::<Vec<_>>())?;
     Some(mean.cut_off(all.iter().any(|(_, cut)| *cut)))
@@ -114,7 +116,7 @@ fn within(cell: &Cell) -> Option<Vec<Option<(f64, usize)>>> {
     let by_events = alike(&cell.tenants);
     let of = |run: &RunRecord| {
         let done = if by_events { work(run)? } else { run.account.cpu_s()? };
-        Some(done / length(run)?)
+        Some(done / (run.end_s - run.start_s)).filter(|rate| rate.is_finite())
     };
     let each: Vec<Option<Mean>> = cell
         .tenants
@@ -182,7 +184,8 @@ pub fn competing_per_s(record: &Record, point: &PointStudy, index: usize) -> Opt
     let mean = Mean::of(&own).filter(|_| by_events)?;
     if let ([only], Some(window)) = (cells.as_slice(), cells.first().and_then(|c| competing(c))) {
         let tenant = only.tenants.get(index)?;
-        let inside: Vec<f64> = inside(tenant, window).filter_map(|r| Some(work(r)? / length(r)?)).collect();
+        let inside: Vec<f64> =
+            inside(tenant, window).filter_map(|r| Some(work(r)? / (r.end_s - r.start_s))).collect();
         let spread = Mean::of(&inside).filter(|m| m.n >= 3);
         return Some(spread.map_or(mean, |s| Mean { value: mean.value, of_runs: true, ..s }));
     }

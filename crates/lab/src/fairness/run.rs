@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use evenkeel_base::{CpuSet, CpuTimes, Topology};
-use evenkeel_experiment::record::Requirement;
+use evenkeel_experiment::record::{Host, Requirement};
 use evenkeel_linux::{Root, proc_stat};
 
 use super::plan::{Kind, Options, Point, Which};
@@ -47,6 +47,7 @@ pub fn run(options: &Options, tools: Tools<'_>, run: &mut Run<'_>) -> Result<Ten
     if let Some(tool) = options.traffic.tool() {
         tool.find().map_err(|error| RunError::Missing(error.to_string()))?;
     }
+    crate::launch::sweep_stale();
     let passes = Passes::shuffled(&points, options.repetitions);
     let stop = run.stop;
     run.cells(&passes, &mut Tenants { options, points, tools, stop, cpus: online(), stock: None })
@@ -71,6 +72,10 @@ impl Bench for Tenants<'_, '_> {
         record.options == *self.options
     }
 
+    fn host(&self) -> Host {
+        facts(self.tools.topology.as_ref())
+    }
+
     fn begin(&mut self) -> TenantsRecord {
         let mut requirements = Vec::from_iter(vhost(self.options, &self.points));
         if self.points.iter().any(|point| point.rps) {
@@ -86,7 +91,7 @@ impl Bench for Tenants<'_, '_> {
                 "without it RPS spreads flows by hash, not to the CPU of their reader (RFS)",
             ));
         }
-        let host = facts(self.tools.topology.as_ref());
+        let host = self.host();
         TenantsRecord::begin(
             self.options.which.name(),
             host,

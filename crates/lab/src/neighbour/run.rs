@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use evenkeel_base::Topology;
-use evenkeel_experiment::record::Requirement;
+use evenkeel_experiment::record::{Host, Requirement};
 use evenkeel_workload::burn::monotonic_ns;
 
 use super::plan::{Arm, NAME, Options, Point};
@@ -77,6 +77,10 @@ impl Bench for Neighbours<'_, '_> {
         record.options == *self.options && record.points == self.points
     }
 
+    fn host(&self) -> Host {
+        facts(self.tools.topology.as_ref())
+    }
+
     fn begin(&mut self) -> NeighbourRecord {
         let mut requirements: Vec<Requirement> = Vec::new();
         for program in self.asked.iter().filter_map(missing) {
@@ -87,7 +91,7 @@ impl Bench for Neighbours<'_, '_> {
             }
         }
         requirements.extend(undisturbed("others delay the service, too, and take from the batch's CPU"));
-        let host = facts(self.tools.topology.as_ref());
+        let host = self.host();
         NeighbourRecord::begin(NAME, host, self.options.clone(), requirements, self.points.clone())
     }
 

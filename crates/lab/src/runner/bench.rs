@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_experiment::file::Order;
-use evenkeel_experiment::record::{CellRecord, FILE, RecordError};
+use evenkeel_experiment::record::{CellRecord, FILE, Host, RecordError};
 use evenkeel_experiment::shard::Shard;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -40,6 +40,9 @@ pub trait Bench {
 
     /// Whether a record found in the folder is of this experiment, with the same settings.
     fn is_same(&self, record: &Self::Record) -> bool;
+
+    /// Facts of this host.
+    fn host(&self) -> Host;
 
     /// A record without cells: the host, and what was looked at beforehand.
     fn begin(&mut self) -> Self::Record;
@@ -114,7 +117,12 @@ impl Run<'_> {
         })?;
         if !self.again && folder.join(FILE).exists() {
             let found = match B::Record::load(folder) {
-                Ok(record) if bench.is_same(&record) => return Ok(record),
+                Ok(record) if bench.is_same(&record) => {
+                    // What is complete is only shown.
+                    let differs = bench.host().differs_from(record.host()).filter(|_| !record.is_complete());
+                    let Some(differs) = differs else { return Ok(record) };
+                    format!("of another host, or of this one before it was changed ({differs})")
+                }
                 Ok(_) => "of another experiment or of other settings".to_owned(),
                 Err(RecordError::Form { what, .. }) => format!("of another kind ({what})"),
                 Err(error) => return Err(error.into()),
@@ -188,8 +196,8 @@ mod tests {
         assert_eq!([shard(0), shard(1)].concat(), drawn, "shards run the same passes");
     }
 
-    /// Stops in the midst of the cell of this number.
-    struct Counter<'a>(&'a str, usize, &'a AtomicBool);
+    /// Stops in the midst of the cell of this number; on a host of this kernel.
+    struct Counter<'a>(&'a str, usize, &'a AtomicBool, &'a str);
 
     impl Bench for Counter<'_> {
         type Record = Record;
@@ -198,8 +206,13 @@ mod tests {
             record.name == self.0
         }
 
+        fn host(&self) -> Host {
+            Host { kernel: Some(self.3.into()), ..Host::default() }
+        }
+
         fn begin(&mut self) -> Record {
-            Record { schema: SCHEMA.into(), name: self.0.into(), planned_cells: 6, ..Record::default() }
+            let host = self.host();
+            Record { schema: SCHEMA.into(), name: self.0.into(), host, planned_cells: 6, ..Record::default() }
         }
 
         fn cell(
@@ -220,11 +233,21 @@ mod tests {
     }
 
     fn run(folder: &Path, name: &str, until: usize, again: bool) -> Result<(Record, usize), RunError> {
+        run_on("6.12", folder, name, until, again)
+    }
+
+    fn run_on(
+        kernel: &str,
+        folder: &Path,
+        name: &str,
+        until: usize,
+        again: bool,
+    ) -> Result<(Record, usize), RunError> {
         let stop = AtomicBool::new(false);
         let mut told = 0;
         let mut progress = |p: Progress<'_>| told += usize::from(p.part > 0.0 && p.of == 6);
         let mut run = Run { folder, again, stop: &stop, progress: &mut progress };
-        let record = run.cells(&passes(3, 2), &mut Counter(name, until, &stop))?;
+        let record = run.cells(&passes(3, 2), &mut Counter(name, until, &stop, kernel))?;
         Ok((record, told))
     }
 
@@ -253,5 +276,16 @@ mod tests {
         assert_eq!(run(dir.path(), "y", 9, true).unwrap().0.name, "y");
         std::fs::write(dir.path().join(FILE), "{\"schema\":\"other\"}").unwrap();
         assert!(refused("y").to_string().contains("another kind"), "{}", refused("y"));
+    }
+
+    #[test]
+    fn what_was_begun_under_another_kernel_is_shown_and_not_gone_on_with() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path(), "x", 4, false).unwrap();
+        let error = run_on("7.1", dir.path(), "x", 9, false).unwrap_err().to_string();
+        assert!(error.contains("kernel \"7.1\" and not \"6.12\"") && error.contains("--again"), "{error}");
+        assert_eq!(Record::load(dir.path()).unwrap().cells.len(), 4);
+        let (whole, _) = run(dir.path(), "x", 9, false).unwrap();
+        assert_eq!(run_on("7.1", dir.path(), "x", 9, false).unwrap(), (whole, 0));
     }
 }

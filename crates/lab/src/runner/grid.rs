@@ -128,6 +128,10 @@ where
     const SCHEMA: &'static str = O::SCHEMA;
     type Cell = GridCell<M>;
 
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
     fn cells(&self) -> &[GridCell<M>] {
         &self.cells
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use evenkeel_base::text::count;
 use evenkeel_base::{CpuSet, Topology};
 use evenkeel_experiment::file::Experiment;
 use evenkeel_experiment::record::{Host, Requirement};
@@ -23,11 +24,7 @@ const LOOK: Duration = Duration::from_millis(400);
 
 /// CPUs tenants may use here.
 pub fn online() -> CpuSet {
-    evenkeel_linux::sys::getaffinity(0).unwrap_or_else(|_| {
-        CpuSet::first_n(
-            std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)),
-        )
-    })
+    evenkeel_linux::sys::getaffinity(0).unwrap_or_else(|_| CpuSet::first_n(1))
 }
 
 /// Facts. The topology is the observer's, given by the caller.
@@ -110,7 +107,7 @@ pub fn requirements(experiment: &Experiment, host: &Host) -> Vec<Requirement> {
     add(
         "cpus",
         Some(cpus >= experiment.needs_cpus),
-        format!("{cpus} CPUs, {} wanted", experiment.needs_cpus),
+        format!("{}, {} wanted", count(cpus as usize, "CPU"), experiment.needs_cpus),
         "points that need more CPUs are marked and left out",
     );
     all.extend(undisturbed("what others use is missing from the tenants' shares"));

@@ -213,6 +213,7 @@ impl<'a> Tenant<'a> {
         run.account.waited_s = waited_s;
         run.account.migrations = migrations;
         run.number = number;
+        run.cut_off = self.stopped();
         run.start_s = before.at_ns.saturating_sub(instant) as f64 / 1e9;
         run.end_s = after.at_ns.saturating_sub(instant) as f64 / 1e9;
         Ok(run)

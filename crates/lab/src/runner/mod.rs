@@ -108,9 +108,13 @@ impl Bench for Laboratory<'_> {
             && record.shard == self.about.shard
     }
 
+    fn host(&self) -> Host {
+        facts(self.options.topology.as_ref())
+    }
+
     fn begin(&mut self) -> Record {
         let (experiment, about) = (self.experiment, self.about);
-        let mut host = facts(self.options.topology.as_ref());
+        let mut host = self.host();
         host.name = self.options.host_name.clone().or(host.name);
         let requirements = host::requirements(experiment, &host);
         match &self.options.calibrated {

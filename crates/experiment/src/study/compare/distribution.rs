@@ -41,7 +41,7 @@ pub struct DistributionRow {
 /// What is recorded of single runs, and whether more is better.
 type OfRuns = (&'static str, bool, fn(&RunRecord) -> Option<f64>);
 const OF_RUNS: [OfRuns; 3] = [
-    ("run_s", false, sample::length),
+    ("run_s", false, RunRecord::length_s),
     ("events_per_s", true, sample::events_per_s),
     ("waited_s", false, |run| run.account.waited_s),
 ];
@@ -190,7 +190,7 @@ pub(super) fn verdicts(matches: &[Match<'_>], claims: usize) -> Vec<Verdict> {
     let mut drafts = Vec::new();
     for one in matches.iter().filter(|one| one.is_comparable("run_s")) {
         let samples: Vec<_> =
-            one.sides.iter().map(|side| sample_of(side.as_ref()?, sample::length)).collect();
+            one.sides.iter().map(|side| sample_of(side.as_ref()?, RunRecord::length_s)).collect();
         for (index, sample) in samples.iter().enumerate().skip(1) {
             let (Some(Some(first)), Some(later)) = (samples.first(), sample) else { continue };
             let changed: Vec<(&str, Figure)> = Feature::all(false)

@@ -55,16 +55,25 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// A quantity of the tenant; of several, a value each is the sample.
+    /// A quantity of the tenant; of several their mean. What delays one may delay all of a repetition, so that its error is
+    /// not less than theirs.
     pub fn mean(&self, of: impl Fn(&Self, usize) -> Option<Mean>) -> Option<Mean> {
         let each: Vec<Mean> = self.tenants.iter().map(|index| of(self, *index)).collect::<Option<_>>()?;
         match each.as_slice() {
             [one] => Some(*one),
             several => {
                 let mean = Mean::of(&several.iter().map(|m| m.value).collect::<Vec<_>>())?;
-                let [at_least, at_most] =
-                    [several.iter().any(|m| m.at_least), several.iter().any(|m| m.at_most)];
-                Some(Mean { at_least, at_most, ..mean })
+                let errors = several.iter().map(|m| m.error).collect::<Option<Vec<f64>>>();
+                let any = |of: fn(&Mean) -> bool| several.iter().any(of);
+                Some(Mean {
+                    error: errors.and_then(|errors| evenkeel_base::stats::mean(&errors)),
+                    freedom: several.iter().map(|m| m.freedom).fold(f64::INFINITY, f64::min),
+                    n: several.iter().map(|m| m.n).min()?,
+                    of_runs: any(|m| m.of_runs),
+                    at_least: any(|m| m.at_least),
+                    at_most: any(|m| m.at_most),
+                    ..mean
+                })
             }
         }
     }
@@ -255,10 +264,9 @@ fn by_their_units<'a>(
         let counts = if same { counts[0].clone() } else { counts.join(" and ") };
         all.matches.push(Match {
             point: point.label.clone(),
-            tenant: if counts == "1" {
-                format!("{units} units")
-            } else {
-                format!("{units} units ({counts} tenants)")
+            tenant: match counts.as_str() {
+                "1" => count(units as usize, "unit"),
+                _ => format!("{} ({counts} tenants)", count(units as usize, "unit")),
             },
             sides: places,
             by_units: true,
@@ -369,6 +377,21 @@ mod tests {
             assert!(point.note.contains(part), "{}", point.note);
         }
         assert!(result.unmatched.is_empty());
+    }
+
+    #[test]
+    fn a_repetition_that_is_faster_for_all_tenants_is_no_proof_for_each() {
+        let eight = |rate: f64| {
+            cell((0..8).map(|n| steady(&format!("c{n}"), 256, 20, rate + f64::from(n))).collect())
+        };
+        let of = |rates: [f64; 2]| {
+            let four = vec![equal(256, 4, 20), equal(256, 4, 20)];
+            let result = compare(&[side("four", "", four), side("eight", "", rates.map(eight).to_vec())]);
+            let rate = result.rows.into_iter().find(|r| r.quantity == "events_per_s").unwrap();
+            (rate.verdict, rate.changes_pct[0].unwrap().value.round())
+        };
+        assert_eq!(of([500.0, 560.0]), ("open".to_owned(), 6.0));
+        assert_eq!(of([530.0, 530.0]), ("better".to_owned(), 6.0));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::stats::ratio;
 use super::{PointStudy, Study, TenantStudy, sample};
 use crate::decide::{Claim, Decision, Figure, Mean, Verdict, decide};
-use crate::record::{Host, Record};
+use crate::record::{Host, Record, RunRecord};
 
 pub mod distribution;
 pub mod matching;
@@ -122,12 +122,13 @@ const QUANTITIES: [Quantity; 5] = [
         "run_s",
         false,
         |t| t.run_s.map(|s| s.estimate()),
-        |place, index| sample::runs(&place.records(index), sample::length),
+        |place, index| sample::runs(&place.records(index), RunRecord::length_s),
     ),
     (
         "elapsed_s",
         false,
-        |t| t.elapsed_s,
+        // A bound is no figure to compare.
+        |t| t.elapsed_s.filter(|_| !t.cut_off),
         |place, index| sample::elapsed(&place.side.record, place.point, index),
     ),
     (
@@ -142,7 +143,7 @@ const QUANTITIES: [Quantity; 5] = [
         |t| t.wait_per_run_s,
         |place, index| {
             let alone = super::asked::alone_ms(&place.side.record)?.times(1e-3);
-            sample::runs(&place.records(index), sample::length)?.less(alone)
+            sample::runs(&place.records(index), RunRecord::length_s)?.less(alone)
         },
     ),
 ];

@@ -40,6 +40,29 @@ fn repetitions_give_an_interval_and_failures_are_told() {
 }
 
 #[test]
+fn a_run_that_did_not_do_its_work_has_no_length() {
+    // The last run of b was told to end, or its command failed: it took longer than that, or nobody knows.
+    let whole = [(0.0, 4.0, 400.0), (4.0, 8.0, 400.0)];
+    let of = |change: &dyn Fn(&mut TenantRecord)| {
+        let mut b = runs("b", None, &[(0.0, 6.0, 300.0), (6.0, 8.0, 100.0)]);
+        change(&mut b);
+        let study = point(&host(2), &[&cell(vec![runs("a", None, &whole), b])], None).unwrap();
+        let [all, own] = [study.together.run_s, study.tenants[1].run_s].map(|run_s| run_s.map(|s| s.mean));
+        let share = study.tenants[1].share_pct.map(|s| s.value.round());
+        (own, all, study.tenants[1].elapsed_s.map(|e| e.value), share)
+    };
+    assert_eq!(of(&|_| ()), (Some(4.0), Some(4.0), Some(8.0), Some(33.0)));
+    let cut = of(&|b| {
+        b.ended = Ended::TimeLimit("8 s".into());
+        (b.runs[1].cut_off, b.runs[1].exit_status) = (true, Some(137));
+    });
+    // What it did in its time still tells its share.
+    assert_eq!(cut, (Some(6.0), Some(14.0 / 3.0), Some(8.0), Some(33.0)));
+    let failed = of(&|b| b.runs[1].exit_status = Some(2));
+    assert_eq!((failed.0, failed.1, failed.2), (Some(6.0), Some(14.0 / 3.0), None));
+}
+
+#[test]
 fn waits_are_the_sources() {
     // The source's own figures: 10.013160 s idle, 10.129867 s with 20: 0.116707 s.
     let t = cell(vec![runs("a", Some(64), &[(0.0, 10.129_867, 970.0), (10.129_867, 20.259_734, 970.0)])]);

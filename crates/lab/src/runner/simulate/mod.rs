@@ -113,8 +113,9 @@ fn simulated(host: &Host) -> Requirement {
         MEASURED,
         Some(false),
         format!(
-            "simulated: {} CPUs, Linux {}, {} events of primes a second and CPU",
-            known(host.cpus.map(|n| n.to_string())),
+            "simulated: {}, Linux {}, {} events of primes a second and CPU",
+            host.cpus
+                .map_or_else(|| "unknown CPUs".into(), |n| evenkeel_base::text::count(n as usize, "CPU")),
             known(host.kernel.clone()),
             known(host.primes_per_s.map(|rate| format!("{rate:.0}"))),
         ),
@@ -190,6 +191,7 @@ fn tenant(experiment: &Experiment, part: Part, report: &Report) -> TenantRecord 
         migrations: Some(tasks.iter().map(|t| t.migrations).sum()),
     };
     let timed = tasks.iter().map(|t| t.runs.len()).min().filter(|runs| *runs > 0);
+    let done = over.is_some() || spec.background;
     let runs = match (part.counter, timed) {
         (Some((counter, events)), _) => {
             rounds(report.rounds.get(counter).map_or(&[], Vec::as_slice), events, spec.start_s, &total)
@@ -197,9 +199,11 @@ fn tenant(experiment: &Experiment, part: Part, report: &Report) -> TenantRecord 
         (None, Some(count)) => (0..count).map(|n| timed_run(tasks, n)).collect(),
         // Without runs of its own: equal parts of the whole.
         (None, None) if spec.background => equal(1, spec.start_s, end_s, &total),
-        (None, None) => equal(spec.runs, spec.start_s, end_s, &total),
+        (None, None) => {
+            let runs = equal(spec.runs, spec.start_s, end_s, &total).into_iter();
+            runs.map(|run| RunRecord { cut_off: !done, ..run }).collect()
+        }
     };
-    let done = over.is_some() || spec.background;
     TenantRecord {
         name: part.tenant.name,
         units: part.tenant.units,
