@@ -125,6 +125,7 @@ fn impossible_tenants_are_refused_as_lab_run_does() {
         ("run_s = 1", "runs_s = 1", 6, "did you mean `run_s`"),
         ("values = [1, 2]", "values = [1, 0]", 8, "runs 0"),
         ("tenant.a.runs", "tenant.b.runs", 8, "no tenant \"b\""),
+        ("load = 'primes'", "load = 'primez'", 2, "workloads are duty"),
     ] {
         assert!(TENANTS.contains(from), "{from}");
         refused(dir.path(), &TENANTS.replacen(from, to, 1), line, reason);
@@ -162,6 +163,7 @@ fn tenants_give_the_tables_of_lab_run() {
     }
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("every figure is the model"), "the report must say that nothing was measured");
+    assert!(page.contains("How this was simulated") && !page.contains("How this was measured"));
 }
 
 #[test]
@@ -172,7 +174,7 @@ fn tenants_are_simulated_on_the_machine_of_their_file_and_with_its_tasks() {
     let path = file(dir.path(), "both.toml", text);
     let words = done(&[&path, "--events-per-s", "1000", "-o", "json"]);
     let study: Value = serde_json::from_str(&words).unwrap();
-    assert!(words.contains("simulated: 1 CPUs, Linux 6.1, 1000 events"), "{words}");
+    assert!(words.contains("simulated: 1 CPU, Linux 6.1, 1000 events"), "{words}");
     let tenants = study["points"][0]["tenants"].as_array().unwrap();
     assert_eq!((tenants[0]["name"].as_str(), tenants[1]["name"].as_str()), (Some("a"), Some("b")));
     // A fifth is stolen, and b has about a quarter of the rest of the time.

@@ -14,7 +14,7 @@ mod merge;
 mod neighbour;
 pub(super) mod progress;
 pub(super) mod report;
-mod run;
+pub(super) mod run;
 pub(super) mod written;
 
 /// Experiments on this host: what CPU limits, weights and neighbours really do.

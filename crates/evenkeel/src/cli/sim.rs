@@ -59,6 +59,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let mut experiment = Experiment::parse(&text).map_err(refuse)?;
     experiment.seed = args.seed.unwrap_or(experiment.seed);
     if experiment.is_of_tenants() {
+        super::lab::run::loads(&experiment).map_err(|wrong| refuse(wrong.in_text(&text)))?;
         experiment = experiment.tasks_as_tenants().map_err(|wrong| refuse(wrong.in_text(&text)))?;
         return laboratory::file(global, &file, &experiment, &args.tenants);
     }
@@ -120,9 +121,9 @@ fn text_table(experiment: &Experiment, runs: &[Report]) -> String {
     let width = first.tasks.iter().map(|t| t.name.len()).max().unwrap_or(4).max(4);
     let _ = writeln!(
         out,
-        "{}: simulated, {} CPUs, Linux {}, {} s, {} (medians)\n",
+        "{}: simulated, {}, Linux {}, {} s, {} (medians)\n",
         experiment.name,
-        first.cpu_pct.len(),
+        count(first.cpu_pct.len(), "CPU"),
         machine.kernel,
         first.measured_s,
         count(runs.len(), "repetition")

@@ -25,6 +25,11 @@ impl Wrong {
         Self { part, index, message: message.into() }
     }
 
+    /// Of the tenant that is written at this place.
+    pub fn of_tenant(index: usize, message: impl Into<String>) -> Self {
+        Self::new("[[tenant]]", index, message)
+    }
+
     /// The same with its line in the experiment's file: 1 for what is not written there.
     pub fn in_text(self, text: &str) -> ExperimentError {
         let is = |line: &str| match line.strip_prefix(self.part) {

@@ -21,7 +21,7 @@ pub enum LaunchError {
     /// This host has no usable cgroup hierarchy with the cpu controller.
     #[error(transparent)]
     NoCgroups(#[from] NoCgroups),
-    #[error("cgroup: {0}")]
+    #[error(transparent)]
     Cgroup(#[from] GroupError),
     #[error("no containers for tenants: {0}")]
     NoContainers(String),

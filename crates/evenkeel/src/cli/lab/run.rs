@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_experiment::file::{Experiment, ExperimentError, Place};
+use evenkeel_experiment::file::{Experiment, ExperimentError, Place, Wrong};
 use evenkeel_experiment::record::{CellRecord, FILE, Host, Record};
 use evenkeel_experiment::shard::Shard;
 use evenkeel_lab::builtin::{self, Plan};
@@ -14,6 +14,7 @@ use evenkeel_model::units::UnitList;
 use super::neighbour::{self, Ladder};
 use super::progress::measured;
 use super::written::{Report, complete};
+use crate::cli::global::root_only;
 use crate::cli::{Failure, Format, Global, Outcome, stop, tenants};
 
 /// Run an experiment: a built-in one by name, or a file (TOML).
@@ -125,6 +126,11 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         None => (from_file(&args)?, About { shard: args.shard, ..About::default() }),
     };
     change(&mut experiment, &args)?;
+    if experiment.tenants.iter().any(|tenant| tenant.place == Place::Cgroup) {
+        root_only(
+            "tenants have cgroups of their own, which need root: run as root, or give --place process",
+        )?;
+    }
     if args.install {
         install(&experiment)?;
     }
@@ -238,7 +244,17 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
 pub(super) fn with_tenants(path: &Path, text: &str) -> Result<Experiment, Failure> {
     let refuse = |error: ExperimentError| usage!("{}: {error}", path.display());
     let experiment = Experiment::parse(text).map_err(refuse)?;
+    loads(&experiment).map_err(|wrong| refuse(wrong.in_text(text)))?;
     experiment.tasks_as_tenants().map_err(|wrong| refuse(wrong.in_text(text)))
+}
+
+/// Refuses loads that there are not, by the line of their tenant.
+pub(in crate::cli) fn loads(experiment: &Experiment) -> Result<(), Wrong> {
+    for (index, load) in experiment.tenants.iter().map(|tenant| tenant.load.as_deref()).enumerate() {
+        let Some(load) = load else { continue };
+        runner::parse_load(load).map_err(|e| Wrong::of_tenant(index, format!("load {load:?}: {e}")))?;
+    }
+    Ok(())
 }
 
 /// What the command line changes.
