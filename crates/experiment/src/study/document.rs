@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PointStudy;
 use crate::decide::Verdict;
-use crate::record::Host;
+use crate::record::{Host, MEASURED};
 
 /// Value of [`Study::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-study/v1";
@@ -45,6 +45,14 @@ pub struct Study {
     /// Readers of files by share of the machine and kind of limit.
     #[serde(default)]
     pub readings: Vec<Reading>,
+}
+
+impl Study {
+    /// How its figures were made: `measured`, or `simulated`.
+    pub fn made(&self) -> &'static str {
+        let simulated = |missed: &String| missed.split(':').next() == Some(MEASURED);
+        if self.missed.iter().any(simulated) { "simulated" } else { "measured" }
+    }
 }
 
 /// Overhead of a run as the source defines it: the mean run of a tenant that has the host to itself, less the time asked

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use evenkeel_base::run::Estimate;
 use evenkeel_base::stats::{bias_pct, mean};
+use evenkeel_base::text::count;
 
 use super::stats::{difference, estimate, ratio};
 use super::verdict::{advisor, three_digits};
@@ -81,6 +82,10 @@ fn minutes(text: &str) -> Option<f64> {
     Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)
 }
 
+fn label(row: &Row) -> String {
+    number(row, "cpu_units").map_or_else(|| "? units".into(), |units| count(units as usize, "unit"))
+}
+
 fn units(point: &PointStudy) -> Option<Vec<u64>> {
     let mut units: Vec<u64> = point.tenants.iter().map(|t| t.units).collect::<Option<_>>()?;
     units.sort_unstable();
@@ -110,7 +115,7 @@ fn one_container(rows: &[Row], study: &Study) -> Made {
             let units = number(row, "cpu_units")? as u64;
             let own = ours.iter().find(|(u, _)| *u == units).map(|(_, t)| *t);
             Some(SourceRow {
-                label: format!("{units} units"),
+                label: count(units as usize, "unit"),
                 source: number(row, "eps").map(|eps| 100.0 * eps / source_mean),
                 predicted: own.and_then(|t| Some(100.0 * t.predicted_per_s? / predicted_mean?)),
                 measured: own.and_then(|t| Some(scale(t.events_per_s?.estimate(), 100.0 / own_mean))),
@@ -188,7 +193,7 @@ fn waits(rows: &[Row], study: &Study) -> Made {
                 Some(1e3 * (mean(&runs?)? - predicted_alone?))
             });
             Some(SourceRow {
-                label: format!("{count} containers"),
+                label: evenkeel_base::text::count(count, "container"),
                 source: number(row, "mean_wait_s").map(|s| 1e3 * s),
                 predicted,
                 measured: point
@@ -224,7 +229,7 @@ fn mixed(rows: &[Row], study: &Study) -> Made {
     let rows = paired(rows, point)
         .into_iter()
         .map(|(row, tenant)| SourceRow {
-            label: format!("{} units", row.get("cpu_units").map_or("?", String::as_str)),
+            label: label(row),
             source: number(row, "eps").map(|eps| 100.0 * eps / all),
             predicted: tenant.and_then(|t| t.predicted_per_s).map(|p| 100.0 * p / predicted),
             measured: tenant.and_then(|t| t.share_pct),
@@ -242,7 +247,7 @@ fn priority(rows: &[Row], study: &Study) -> Made {
     let rows = paired(rows, point)
         .into_iter()
         .map(|(row, tenant)| SourceRow {
-            label: format!("{} units", row.get("cpu_units").map_or("?", String::as_str)),
+            label: label(row),
             source: number(row, "elapsed_s").map(|s| s / source),
             predicted: tenant.and_then(|t| Some(t.predicted_elapsed_s? / predicted?)),
             measured: tenant.and_then(|t| Some(scale(took(t)?, 1.0 / own?))),

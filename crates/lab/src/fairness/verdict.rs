@@ -1,6 +1,7 @@
 //! What the figures of tenants mean, in words; decided in one place, see [`evenkeel_experiment::decide`].
 
 use evenkeel_base::stats::bias_pct;
+use evenkeel_base::text::count;
 use evenkeel_experiment::decide::{Claim, Decision, Draft, Figure, Mean, Said, Verdict, page};
 
 use super::plan::Which;
@@ -159,7 +160,10 @@ fn peak<'a>(record: &'a TenantsRecord, rows: &[Row], series: String) -> Option<D
     if ratios.is_empty() {
         return None;
     }
-    let cpus = record.host.cpus.map_or_else(String::new, |n| format!(" (the host has {n} CPUs)"));
+    let cpus = record
+        .host
+        .cpus
+        .map_or_else(String::new, |n| format!(" (the host has {})", count(n as usize, "CPU")));
     let tried = line.len();
     let claims = vec![(Figure::Smallest(ratios), Claim::AtLeast(1.0))];
     Some(

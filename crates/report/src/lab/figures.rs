@@ -1,6 +1,7 @@
 //! Figures, limits and the host as the laboratory's results write them.
 
 use evenkeel_base::run::Estimate;
+use evenkeel_base::text::count;
 use evenkeel_experiment::record::Host;
 use evenkeel_experiment::study::{PointStudy, TenantStudy};
 
@@ -35,7 +36,7 @@ pub fn host_line(h: &Host) -> String {
     let mut parts = Vec::new();
     parts.extend(h.name.clone());
     parts.extend(h.cpu_model.clone());
-    parts.extend(h.cpus.map(|n| format!("{n} CPUs")));
+    parts.extend(h.cpus.map(|n| count(n as usize, "CPU")));
     parts.extend(h.kernel.clone().map(|k| format!("Linux {k}")));
     parts.extend(h.scheduler.as_ref().map(|s| s.to_uppercase()));
     parts.extend(h.cgroup.clone().map(|c| format!("cgroup {c}")));
@@ -72,7 +73,7 @@ pub(crate) fn with_units(tenant: &TenantStudy) -> String {
     match tenant.units {
         // A name such as `units-64` says it already.
         Some(units) if !tenant.name.split('-').any(|part| part == units.to_string()) => {
-            format!("{} ({units} units)", tenant.name)
+            format!("{} ({})", tenant.name, count(units as usize, "unit"))
         }
         _ => tenant.name.clone(),
     }

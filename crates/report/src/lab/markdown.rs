@@ -94,7 +94,7 @@ pub fn markdown(study: &Study) -> String {
             cell(&source.quantity)
         );
         out += &table(
-            &["", "published", "predicted", "measured"],
+            &["", "published", "predicted", study.made()],
             1,
             source.rows.iter().map(|row| {
                 vec![row.label.clone(), known(row.source), known(row.predicted), estimate(row.measured)]

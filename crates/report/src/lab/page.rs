@@ -93,16 +93,16 @@ fn sources(study: &Study) -> Markup {
             p.sub { "They were made on other machines, so ratios are compared. Predicted: what the model says of this host; ? where it has no say." }
             @for source in &study.sources {
                 h3 { (source.title) }
-                (figure(&format!("{}; measured with 95 % intervals.", source.quantity), &charts::marks(
+                (figure(&format!("{}; {} with 95 % intervals.", source.quantity, study.made()), &charts::marks(
                     &source.rows.iter().take(MOST_ROWS).map(|r| {
                         let plain = |v: f64| Estimate { value: v, low: v, high: v };
                         (r.label.clone(), vec![r.source.map(plain), r.predicted.map(plain), r.measured])
                     }).collect::<Vec<_>>(),
-                    &["published", "predicted", "measured"],
+                    &["published", "predicted", study.made()],
                     &source.quantity,
                 )))
                 details { summary { "As a table" } div.wide { table.small {
-                    thead { tr { th { "" } th.r { "Published" } th.r { "Predicted" } th.r { "Measured" } } }
+                    thead { tr { th { "" } th.r { "Published" } th.r { "Predicted" } th.r { (if study.made() == "measured" { "Measured" } else { "Simulated" }) } } }
                     tbody { @for r in &source.rows { tr {
                         td { (r.label) } td.r { (known(r.source)) } td.r { (known(r.predicted)) } td.r { (estimate(r.measured)) }
                     } } }
@@ -198,7 +198,7 @@ fn overview(study: &Study) -> Markup {
         }
         @if alone.len() > 2 {
             (figure("Events a second of a tenant that is alone, by its units.",
-                &charts::marks(&alone.iter().map(|(u, e)| (format!("{u} units"), vec![Some(*e)])).collect::<Vec<_>>(), &["alone"], "events a second")))
+                &charts::marks(&alone.iter().map(|(u, e)| (count(*u as usize, "unit"), vec![Some(*e)])).collect::<Vec<_>>(), &["alone"], "events a second")))
         }
         @if !accounts.is_empty() {
             (figure(&format!("Where each tenant's time went, mean of a repetition, all threads: CPU time in user mode and in the \
@@ -374,11 +374,11 @@ fn with_below(e: Option<Estimate>) -> Markup {
 
 fn method(study: &Study) -> Markup {
     html! {
-        h2 id="method" { "How this was measured, and what it does not show" }
+        h2 id="method" { "How this was " (study.made()) ", and what it does not show" }
         p {
             "Tenants were started beforehand and released together; each did its runs back to back. Rates of competing \
              tenants are taken from the window in which all of them still had work, since those that go on alone speed up. \
-             Intervals are 95 %: by bootstrap over repetitions and their runs, by Student's t for few values. Feasible shares \
+             Intervals are 95 %: Student's t over the repetitions, over the runs of a single one. Feasible shares \
              are exact weighted max-min shares for the weights, threads, quotas and CPUs given; the kernel's own balancing \
              differs from them by some percent."
         }

@@ -2,8 +2,8 @@
 
 use super::words::{by, of, three};
 use crate::decide::{Claim, Draft, Figure, Mean, Said};
-use crate::record::{Cell, Record};
-use crate::study::point::feasible;
+use crate::record::{Account, Cell, Record};
+use crate::study::point::{feasible, total};
 use crate::study::sample;
 use crate::study::window::{competing, span};
 use crate::study::{PointStudy, Study, TenantStudy, prefix};
@@ -18,13 +18,15 @@ const INFEASIBLE_PCT: f64 = 1.0;
 const BIAS_PCT: f64 = 10.0;
 /// A mean over all runs misleads when it turns the order by at least this factor.
 const MISLEADS: f64 = 1.1;
+/// Who runs or waits for less of its time than this wants less than it can get.
+const BUSY: f64 = 0.9;
 /// With more points than this they are judged together.
 const MANY: usize = 6;
 
 pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<'a>>) {
     let (mut equal, mut weighted, mut impossible) = (Vec::new(), Vec::new(), Vec::new());
     for point in study.points.iter().filter(|point| point.tenants.len() > 1) {
-        match kind(point) {
+        match kind(point).filter(|_| !(0..point.tenants.len()).any(|index| slept(record, point, index))) {
             Some(Kind::Equal) => equal.extend(equal_point(record, point)),
             Some(Kind::Weighted) => weighted.extend(weighted_point(record, study, point)),
             Some(Kind::Infeasible) => impossible.extend(infeasible_point(record, study, point)),
@@ -106,6 +108,15 @@ fn kind(point: &PointStudy) -> Option<Kind> {
         (true, false) => Kind::Equal,
         (false, false) => Kind::Weighted,
     })
+}
+
+/// Whether a tenant neither ran nor waited for a good part of its time: then its demand decides its share, too.
+fn slept(record: &Record, point: &PointStudy, index: usize) -> bool {
+    let busy = sample::each(&sample::tenants(record, point, index), |tenant| {
+        let real_s = Some(tenant.total.real_s).filter(|s| *s > 0.0)?;
+        Some((total(tenant, Account::cpu_s)? + total(tenant, |a| a.waited_s)?) / real_s)
+    });
+    busy.is_some_and(|busy| busy.value < BUSY)
 }
 
 /// Whether a load asks for part of a CPU: then demand decides its share, not its weight.
@@ -232,7 +243,7 @@ fn infeasible_point<'a>(record: &Record, study: &Study, point: &'a PointStudy) -
             format!(
                 "{}These weights cannot be in proportion: {} has {weight:.1} % of the weight, which is {promised:.2} of {cpus:.0} \
                  CPUs, but its {by_what} can use no more than {most:.2}. What it cannot use goes to those of the others \
-                 that can, by their weights; measured shares {} of that: the farthest off differs by {} %.",
+                 that can, by their weights; shares {} of that: the farthest off differs by {} %.",
                 prefix(&point.label),
                 capped.name,
                 by(
@@ -365,14 +376,15 @@ fn order<'a>(record: &Record) -> Option<Draft<'a>> {
         Claim::AtMost(MORE_CPUS_PCT),
         move |d| {
             format!(
-                "{}: over {orders} orders the share of a tenant differs by at most {} % of itself ({unit} units).",
+                "{}: over {orders} orders the share of a tenant differs by at most {} % of itself ({}).",
                 by(
                     d[0].holds,
                     "The order of activation does not matter",
                     "The order of activation matters",
                     "Whether the order of activation matters is open"
                 ),
-                of(&d[0])
+                of(&d[0]),
+                evenkeel_base::text::count(unit as usize, "unit")
             )
         },
     ))
@@ -427,6 +439,20 @@ mod tests {
         let broken = make([100.0, 150.0]);
         let v = broken.verdicts.iter().find(|v| v.id == "weights-hold").unwrap();
         assert!(v.holds == Some(false) && v.text.contains("40.0 % of all instead of 33.3 %"), "{}", v.text);
+    }
+
+    #[test]
+    fn of_one_that_sleeps_weights_are_not_judged() {
+        let of = |cpu_s: f64, waited_s: f64| {
+            let mut tenants = vec![steady("a", 1, 5, 100.0), steady("b", 1, 5, 10.0)];
+            let total = &mut tenants[1].total;
+            (total.user_s, total.sys_s) = (Some(cpu_s), Some(0.0));
+            total.waited_s = Some(waited_s);
+            let study = study(&record(vec![("x", cell(tenants))]));
+            ids(&study).contains(&"equal-weights-equal-shares")
+        };
+        // Five seconds, as a command has them that sleeps, and as one that others keep waiting.
+        assert_eq!((of(0.5, 0.1), of(0.5, 4.4)), (false, true));
     }
 
     #[test]
