@@ -14,6 +14,8 @@
 //! assert_eq!(table.json(&rows)[0]["wait_pct"], serde_json::Value::Null);
 //! ```
 
+use std::borrow::Cow;
+
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width, presets};
 use serde_json::json;
 
@@ -140,7 +142,7 @@ type Getter<T> = Box<dyn Fn(&T) -> Value + Send + Sync>;
 /// A column: name in documents, heading for people, how to get it.
 pub struct Field<T> {
     pub(crate) name: &'static str,
-    heading: &'static str,
+    heading: Cow<'static, str>,
     pub(crate) kind: Kind,
     decimals: usize,
     right: bool,
@@ -158,15 +160,16 @@ impl<T> Field<T> {
     /// A field of words or, with [`Field::kind`], of any value, aligned left.
     pub fn new(
         name: &'static str,
-        heading: &'static str,
+        heading: impl Into<Cow<'static, str>>,
         get: impl Fn(&T) -> Value + Send + Sync + 'static,
     ) -> Self {
+        let heading = heading.into();
         Self { name, heading, kind: Kind::Text, decimals: 0, right: false, in_text: true, get: Box::new(get) }
     }
 
     pub fn text<V: Into<Value>>(
         name: &'static str,
-        heading: &'static str,
+        heading: impl Into<Cow<'static, str>>,
         get: impl Fn(&T) -> V + Send + Sync + 'static,
     ) -> Self {
         Self::new(name, heading, move |row| get(row).into())
@@ -252,7 +255,7 @@ impl<T> Table<T> {
         } else {
             table.set_content_arrangement(ContentArrangement::Disabled);
         }
-        table.set_header(fields.iter().map(|field| field.heading));
+        table.set_header(fields.iter().map(|field| &*field.heading));
         for row in rows {
             table.add_row(fields.iter().map(|field| Cell::new((field.get)(row).to_text(field.decimals))));
         }

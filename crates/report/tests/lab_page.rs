@@ -403,6 +403,7 @@ fn published_units_are_held_against_rates_in_all_forms() {
         "What published units promise",
         "What a share of units buys",
         "A: router",
+        "PROCESSOR",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -150,7 +150,9 @@ fn go(global: &Global, args: &Args) -> Result<u8, (u8, anyhow::Error)> {
     let spec = spec(global, args).map_err(|error| (125, anyhow!(error)))?;
     let mut auto = match args.cpu_limit {
         Some(LimitArg::Auto) => {
-            let cpus = args.cpus.as_ref().map_or_else(online, CpuSet::len).max(1) as f64;
+            let cpus =
+                args.cpus.as_ref().map_or_else(|| evenkeel_lab::runner::online().len(), CpuSet::len).max(1)
+                    as f64;
             let auto = Auto::new(
                 (cpus, args.cpus.clone()),
                 args.period,
@@ -194,11 +196,6 @@ fn void(limit: Option<LimitArg>, cpus: u32) -> Option<String> {
         let all = count(cpus as usize, "CPU");
         format!("{limit} is more than this host's {all}, so it limits nothing; 25% is a quarter of one, 25 are CPUs")
     })
-}
-
-/// CPUs there are.
-fn online() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 fn spec(global: &Global, args: &Args) -> Result<Spec, String> {

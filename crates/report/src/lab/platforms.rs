@@ -26,7 +26,8 @@ struct Words {
 impl Words {
     fn text(&self, width: Option<u16>) -> String {
         let fields = self.headings.iter().enumerate().map(|(index, heading)| {
-            let field = Field::text(heading, heading, move |row: &Vec<String>| row.get(index).cloned());
+            let cell = move |row: &Vec<String>| row.get(index).cloned();
+            let field = Field::text(heading, heading.to_uppercase(), cell);
             if index >= self.left { field.right() } else { field }
         });
         Table::new(fields.collect()).text(self.rows.iter(), width)

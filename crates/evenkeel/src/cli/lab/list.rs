@@ -67,7 +67,7 @@ pub fn run(global: &Global, _args: Args) -> Outcome {
     match global.output {
         Format::Text | Format::Svg => {
             let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-            outln!("{:width$}  --quick   in full", "")?;
+            outln!("{:width$}    QUICK   IN FULL  WHAT IT SHOWS", "EXPERIMENT")?;
             for row in &rows {
                 let [quick, full] = row.seconds.map(duration);
                 outln!("{:width$}  {quick:>7}  {full:>8}  {}", row.name, row.about)?;
