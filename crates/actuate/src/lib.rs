@@ -8,7 +8,7 @@
 //! What is promised, how, and what is not: `docs/safety.md`, `docs/undo.md`.
 
 #![warn(missing_docs)]
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod actuator;
 mod adopt;

@@ -1,5 +1,4 @@
 //! Cgroups: what somebody else writes to them, what their owners remember, and those made again under an old name.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod world;
 

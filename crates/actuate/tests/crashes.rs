@@ -1,5 +1,4 @@
 //! Random plans, random bad luck, a crash at every operation: afterwards everything is as found.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod journal;
 mod kin;

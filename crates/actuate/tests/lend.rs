@@ -1,6 +1,5 @@
 //! Tasks that are pinned for an instant by somebody else of this process: put back after a crash, and nobody else's pin is
 //! taken for ours.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium, World};
 use evenkeel_actuate::{Actuator, Options, all_cpus, restore_on};

@@ -1,5 +1,4 @@
 //! What Docker remembers of a container is restored, or kept in the journal, whether Docker answers or not. Needs root.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,6 @@
 //! are removed and made again under the same name, the actuator is left without a word and comes back. Needs root.
 //!
 //! `EVENKEEL_HOSTILE_EVENTS` sets the number of events (default 400).
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 

@@ -1,7 +1,6 @@
 //! `kill -9` at random instants of a process that changes real tasks and cgroups all the time.
 //!
 //! `EVENKEEL_KILL_ROUNDS` sets the number of kills (default 10).
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 

@@ -1,6 +1,5 @@
 //! Real tasks that carry our values without being children: a thread that took its process's number by `exec`, and a
 //! child made with `CLONE_PARENT`. Needs root.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 

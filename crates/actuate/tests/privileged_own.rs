@@ -1,7 +1,5 @@
 //! The agent's own thread on the real kernel. Needs root.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 

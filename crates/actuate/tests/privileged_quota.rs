@@ -1,7 +1,5 @@
 //! Quotas that the real kernel refuses: in cgroup v1 a group's share of time may not exceed its parent's. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 mod support;
 
 use evenkeel_actuate::{Actuator, Linux, Options};

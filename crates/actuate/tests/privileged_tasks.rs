@@ -1,5 +1,4 @@
 //! Real tasks of the kernel this runs on.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 

@@ -1,5 +1,4 @@
 //! The host's scheduler as a property like others: started, refused, undone, lost; on a kernel in memory.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod world;
 

@@ -1,5 +1,4 @@
 //! What a change comes to: refused, in conflict, failed, or made; on a kernel in memory.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod world;
 

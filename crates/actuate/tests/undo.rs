@@ -1,5 +1,4 @@
 //! What undo promises, rule by rule, on a kernel in memory.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod world;
 

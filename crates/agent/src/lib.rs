@@ -1,7 +1,7 @@
 //! The closed loop as a library: observe → decide → apply → verify → record, with recovery at the start. The binary, the
 //! laboratory and tests drive it alike.
 
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod agent;
 mod as_found;

@@ -2,8 +2,6 @@
 //! whoever wins, whatever ends, forks or fails meanwhile, wherever the agent is killed: only the scope is touched, what is
 //! in force at the end is the winner's plan, and afterwards everything is as found.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

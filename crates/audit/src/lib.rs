@@ -4,7 +4,7 @@
 //! `CONTRIBUTING.md` for how to write one. Rules are pure, never panic, and answer "unknown" with the reason when a
 //! fact they need could not be read: an unknown is neither a pass nor a fail.
 
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod expect;
 pub mod fair;

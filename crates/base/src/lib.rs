@@ -5,7 +5,7 @@
 //! CPUs are 200. What is not known is `None`, never zero.
 
 #![warn(missing_docs)]
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod change;
 pub mod cpuset;

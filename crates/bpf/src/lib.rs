@@ -8,7 +8,7 @@
 //! belong to descriptors of this process and go with it, however it ends.
 
 #![warn(missing_docs)]
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod error;
 pub mod flight;

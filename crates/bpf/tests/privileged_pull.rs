@@ -1,7 +1,5 @@
 //! The programs of `pull` on this kernel. Needs root and two CPUs.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod load;
 
 use std::time::{Duration, Instant};

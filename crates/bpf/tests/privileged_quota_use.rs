@@ -1,7 +1,5 @@
 //! The programs of `quota_use` on this kernel. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod load;
 
 use std::os::unix::fs::MetadataExt;

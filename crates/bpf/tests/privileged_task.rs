@@ -1,7 +1,5 @@
 //! The task iterator on the running kernel.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod load;
 
 use std::collections::HashSet;

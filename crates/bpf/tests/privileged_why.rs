@@ -1,8 +1,6 @@
 //! The programs of `why` on this kernel: what they count against what the kernel itself counts, and what they leave
 //! behind. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod load;
 
 use std::collections::BTreeSet;

@@ -10,7 +10,7 @@
 //!   characters in them, which names of tasks, cgroups and keys may hold, do not reach the terminal. Where stderr is the
 //!   systemd journal, each line begins with its level (sd-daemon(3)).
 
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod failure;
 pub mod stop;

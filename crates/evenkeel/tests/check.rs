@@ -1,8 +1,6 @@
 //! `evenkeel check` on a captured host with two NUMA nodes and isolated CPUs, as files: what is wrong there is found,
 //! with the exact fix; what cannot be read is unknown; a bad policy file is refused.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::fs;

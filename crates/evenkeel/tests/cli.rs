@@ -1,7 +1,5 @@
 //! What every command promises, whatever it does: help with an example, exit statuses, where output goes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::collections::BTreeSet;

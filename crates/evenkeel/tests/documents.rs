@@ -1,7 +1,5 @@
 //! The JSON documents' minimum fields, as scripts rely on them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use serde_json::Value;

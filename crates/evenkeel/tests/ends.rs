@@ -1,7 +1,5 @@
 //! How commands end when their output has nowhere to go, and what their children inherit. No privilege needed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::fs::File;

@@ -1,7 +1,5 @@
 //! `evenkeel fleet` against made-up agents: honest, hanging, lying, without end; and ten thousand of them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::io::{BufRead, BufReader, Write};

@@ -4,8 +4,6 @@
 //! results back, and the `#[test]` here judges them. What the machine boots is made here, as the laboratory makes it;
 //! `scripts/guest/run.sh` starts it. The processor is emulated, so nothing here judges how long something took.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

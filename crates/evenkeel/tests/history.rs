@@ -1,7 +1,5 @@
 //! `history` and `status` on histories made here, and real samples of this host through the store.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 #[path = "history/killed.rs"]
 mod killed;
 mod program;

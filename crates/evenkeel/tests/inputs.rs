@@ -1,7 +1,5 @@
 //! Files named on the command line, and captured trees, that are no plain files: a message that names the path, at once.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::fs;

@@ -1,7 +1,5 @@
 //! `scripts/install.sh`: what goes into the unit, and what happens before anything is removed. Nothing is built.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,5 @@
 //! `evenkeel lab import`, `report` and `compare`: logs in, the same result folder out, made again from its record.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,6 @@
 //! `lab report` of the experiment `neighbour`, from a result folder that an earlier version wrote: the record stays readable, and
 //! every sentence says what follows from it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! What the packages hold, and what the services and manifests ask for. Installing them is `make test-packages`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -1,7 +1,5 @@
 //! `evenkeel price`: times and money as arithmetic has them, and what is refused. Needs no privilege.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use program::{Ended, end, evenkeel};

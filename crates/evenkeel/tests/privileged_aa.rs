@@ -1,7 +1,5 @@
 //! `prove --aa` on the real kernel: decisions about settings that change nothing, with real writes. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use scene::{Agent, evenkeel, run, text, turn, until};

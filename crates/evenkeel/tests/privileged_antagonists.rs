@@ -4,8 +4,6 @@
 //! The short form injects each kind once. `make antagonists` sets `EVENKEEL_ANTAGONISTS=100`: that many, of random kinds at
 //! random times, each named within ten seconds, and quiet between them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 #[path = "serve/agent.rs"]
 #[allow(dead_code)]
 mod agent;

@@ -1,8 +1,6 @@
 //! `evenkeel check` on the real kernel: a throttled group and nice values that cannot act are found, with the right
 //! numbers, and the fixes it prints put them right.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};

@@ -1,8 +1,6 @@
 //! Containers of a real Docker Engine through the binary: `why` by name and by id, `ps --scope`, and lengths of their waits
 //! in `ps` and in the history. Needs root, and Debian's docker.io, containerd, runc, busybox-static.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 #[path = "../../observe/tests/common/docker.rs"]
 #[allow(dead_code)]
 mod docker;

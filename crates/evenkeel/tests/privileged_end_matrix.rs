@@ -1,8 +1,6 @@
 //! The short form of `make test-ends`: every command ended in the ways that once left values behind, and all scheduling
 //! state of the host compared by a dumper that shares no code with evenkeel (`scripts/ends`).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 

@@ -1,8 +1,6 @@
 //! Every way in which `run` can end while its changes are in force, on the real kernel: afterwards all is as found, and no
 //! journal is left.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use std::io::{Read, Write};

@@ -1,8 +1,6 @@
 //! `scripts/with-docker.sh`, which `make demo` uses on the reader's host: the command gets an engine, its status is
 //! passed on, and nothing of a private engine is left behind.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

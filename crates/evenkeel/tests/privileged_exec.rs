@@ -1,7 +1,5 @@
 //! `evenkeel exec` on the real kernel: what it promises about time, statuses, signals, streams and cleanliness.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

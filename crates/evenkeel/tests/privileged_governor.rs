@@ -1,7 +1,5 @@
 //! `exec --cpu-limit auto` on the real kernel, under the steal emulator. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

@@ -2,8 +2,6 @@
 //!
 //! Judged by ratios between tasks of one run only: other work may share the CPU.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use std::path::Path;

@@ -1,8 +1,6 @@
 //! A change in force is held out on the real kernel: its knobs go back to the baseline for some seconds and come again, and
 //! `status` and the history show what that says. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use std::collections::BTreeMap;

@@ -6,8 +6,6 @@
 //! being made: by the clock alone, few kills would hit one. The last falls when a change is seen to be in force, which
 //! on a slow host no random instant of the others may have met.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,5 @@
 //! `evenkeel lab run` from outside: statuses, interruption, `kill -9`, and what is left.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::collections::BTreeSet;

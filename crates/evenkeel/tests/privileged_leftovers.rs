@@ -1,6 +1,5 @@
 //! What commands make for themselves, cgroups and directories, after they were killed. A program of its own: every
 //! `evenkeel restore` at the same time would clear up, too. Needs root.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod scene;
 

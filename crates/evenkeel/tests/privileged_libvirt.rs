@@ -2,8 +2,6 @@
 //! with `virsh` meanwhile left alone, and everything as it was afterwards. Needs root, qemu, and Debian's libvirt-daemon and
 //! libvirt-clients.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod libvirt;
 mod scene;
 

@@ -1,8 +1,6 @@
 //! `run --cpu-limit auto` on the real kernel: the scope's cgroup is held under the threshold of a steal emulator's rule, and
 //! everything is restored. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use std::fs;

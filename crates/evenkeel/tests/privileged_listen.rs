@@ -1,7 +1,5 @@
 //! `run --listen` on the real kernel: what a scraper and a script see meanwhile.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;

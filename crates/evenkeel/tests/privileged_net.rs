@@ -1,7 +1,5 @@
 //! `net`, `tenants` and what they leave behind, on the real kernel, in network namespaces of the test's own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::process::{Command, Stdio};

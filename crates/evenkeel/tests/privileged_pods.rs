@@ -1,7 +1,5 @@
 //! Tenants in pods of a real CRI runtime: a containerd of the test's own, with an image made on the spot.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

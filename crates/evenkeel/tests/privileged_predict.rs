@@ -1,7 +1,5 @@
 //! What `plan` predicts, and `run` records next to what it measured, on the real kernel.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use scene::{Group, crowd, json, run, turn};

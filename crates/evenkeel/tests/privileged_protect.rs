@@ -1,8 +1,6 @@
 //! `[[protect]]` on this kernel: waits of the protected are measured in every window, its tasks are left alone, and what
 //! was kept does not break it. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use std::path::Path;

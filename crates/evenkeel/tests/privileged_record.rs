@@ -1,7 +1,5 @@
 //! The flight recorder of `serve`, `record` and `why --at` on the real kernel.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 #[path = "serve/agent.rs"]
 #[allow(dead_code)]
 mod agent;

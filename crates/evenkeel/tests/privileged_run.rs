@@ -2,8 +2,6 @@
 //!
 //! Every test compares class, nice, slice and affinity of all its tasks and the files of its cgroups before and after.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,5 @@
 //! `serve` on the real kernel: what a scraper, a browser and an operator see, and what it may do.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 #[path = "serve/agent.rs"]
 mod agent;
 #[path = "serve/chrome.rs"]

@@ -1,8 +1,6 @@
 //! `run --service --background` on this kernel: background work yields by a setting that was proved, newcomers follow, and
 //! everything goes back. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use evenkeel_actuate::Linux;

@@ -1,8 +1,6 @@
 //! `slo` of a service: its requests are read from an endpoint that this test is, they decide, and what answers no more is said.
 //! Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 #[path = "serve/endpoint.rs"]
 mod endpoint;
 mod scene;

@@ -1,5 +1,4 @@
 //! The units of the packages under a real systemd, which boots nothing but them. Needs root.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod scene;
 

@@ -1,7 +1,5 @@
 //! `tenants` where something is missing or somebody else's is in the way: said, and left alone. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 

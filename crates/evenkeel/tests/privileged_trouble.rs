@@ -1,8 +1,6 @@
 //! `evenkeel run` in trouble: a state directory that is full, read-only or damaged, and a predecessor that was killed. Nothing
 //! may be lost or stay changed. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use std::path::Path;

@@ -1,8 +1,6 @@
 //! Cgroups that lose their turn, on the real kernel: two servers next to two busy loops, of which one often gets nothing for seconds
 //! (docs/tenants.md, "Groups that lose their turn"), counted by a client that is not ours.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use std::process::{Command, Stdio};

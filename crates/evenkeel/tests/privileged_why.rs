@@ -1,7 +1,5 @@
 //! `evenkeel why` on this kernel: faults of known size are put in, and must come out. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::fs;

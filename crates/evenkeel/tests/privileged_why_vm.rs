@@ -1,7 +1,5 @@
 //! Steal inside a virtual machine, explained from outside: a vCPU that has to share its CPU. Needs root and qemu.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod scene;
 
 use std::fs;

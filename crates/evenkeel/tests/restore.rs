@@ -1,5 +1,4 @@
 //! `evenkeel restore` as a user meets it: nothing to do, a killed run, bad luck.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod program;
 

@@ -1,7 +1,5 @@
 //! `run` and `plan` refuse what they cannot mean: scopes, configuration files, options. Nothing is touched.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use program::{end, evenkeel};

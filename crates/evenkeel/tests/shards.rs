@@ -1,7 +1,5 @@
 //! One experiment in parts: `sim --shard`, `lab merge`, and the manifest of `lab job`. Needs no privilege.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::io::Write;

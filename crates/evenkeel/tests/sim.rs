@@ -1,7 +1,5 @@
 //! `evenkeel sim`: files of both kinds, and what is refused with file, line and reason. Needs no privilege.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::path::Path;

@@ -1,8 +1,6 @@
 //! `tenants report` and `compare`, from a result folder that an earlier version wrote: the record stays readable, and gives the
 //! same figures.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::path::Path;

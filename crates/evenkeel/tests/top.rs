@@ -1,7 +1,5 @@
 //! `evenkeel top` on terminals of its own (`script` of util-linux, tmux), and without one.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::io::Write;

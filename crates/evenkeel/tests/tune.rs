@@ -1,7 +1,5 @@
 //! `evenkeel tune` on programs whose best settings are known, and on everything that can go wrong.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod program;
 
 use std::io::{Read, Write};

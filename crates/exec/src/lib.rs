@@ -5,7 +5,7 @@
 //!   descendants, removes its cgroups. Groups left by a `kill -9` go with the next start ([`sweep`]).
 //! * [`Running`]: a look at it while it runs, and its quota to change: for whoever looks for the right limit.
 
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

@@ -9,7 +9,7 @@
 //!
 //! Everything but reading logs and keeping a record on disk takes plain values and gives plain values.
 
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod decide;
 pub mod file;

@@ -1,7 +1,5 @@
 //! The CPU-units source's own raw logs: all are read, and what they give is what the source printed, where that is right.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

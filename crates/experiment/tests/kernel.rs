@@ -1,8 +1,6 @@
 //! The simulator against a real kernel, as recorded: Linux 6.18 on two CPUs, every mix of the validation five times
 //! (`scripts/validate.sh` measures again). None of these mixes was used to improve the simulator.
 
-#![allow(clippy::unwrap_used)] // helpers of tests
-
 use evenkeel_experiment::validation::{self, RUNS, Record};
 
 #[test]

@@ -9,6 +9,8 @@
 //! `corpus/` and adds some seconds of [drawn changes](mutate). What either finds is made small and kept in
 //! `corpus/TARGET/`, where every later run begins.
 
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 pub mod check;
 pub mod corpus;
 pub mod memory;

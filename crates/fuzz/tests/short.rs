@@ -2,7 +2,6 @@
 //!
 //! `FUZZ_MS` is the time for each target (50), `FUZZ_TARGETS` names some, `FUZZ_SEED` draws the same changes again; `make fuzz` is
 //! the long form.
-#![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -13,7 +13,7 @@
 //! CPU time wanted is known for these loads, which is what makes a verdict on scheduling possible:
 //! *fulfilment* is CPU got / CPU wanted.
 
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod builtin;
 pub mod ceiling;

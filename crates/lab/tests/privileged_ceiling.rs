@@ -1,7 +1,5 @@
 //! The ceiling on the real kernel: real-time for a while, then everything as before.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 mod common;
 
 use std::fs;

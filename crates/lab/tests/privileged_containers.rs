@@ -1,7 +1,5 @@
 //! Tenants in real containers, with a Docker Engine of the test's own (Debian's docker.io).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 mod common;
 
 use std::fs;

@@ -1,7 +1,5 @@
 //! A set that cannot start leaves nothing behind. Alone in its process, so that every group of ours is this test's.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::path::Path;
 use std::time::Duration;

@@ -1,7 +1,5 @@
 //! Tenants' networks on the real kernel.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 mod common;
 
 use std::collections::BTreeSet;

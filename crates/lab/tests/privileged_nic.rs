@@ -1,7 +1,5 @@
 //! Cards of machines on the real kernel, without machines: macvtap, and links that stand in for virtual functions.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::process::Command;
 

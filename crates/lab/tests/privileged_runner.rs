@@ -1,7 +1,5 @@
 //! Experiments on the real kernel: released together, accounted for, resumed, and nothing left behind.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 mod common;
 
 use std::fs;

@@ -1,7 +1,5 @@
 //! Outgoing bandwidth by group, on the real kernel, in namespaces of our own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 mod common;
 
 use std::fs;

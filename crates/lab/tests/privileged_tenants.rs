@@ -1,7 +1,5 @@
 //! Tenants on the real kernel: released together, in cgroups of their own, nothing left behind.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 mod common;
 
 use std::fs;

@@ -1,7 +1,5 @@
 //! The short form of `make validate`: two mixes on the real kernel and on the simulator, and a record that is gone on with.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

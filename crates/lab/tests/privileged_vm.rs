@@ -1,7 +1,5 @@
 //! Virtual machines as tenants, on the real kernel. Emulated (no KVM needed), so that nothing here judges speed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 mod common;
 
 use std::fs;

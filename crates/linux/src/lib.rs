@@ -5,7 +5,7 @@
 //! them the signals they should have, and tell whether one is still the same.
 
 #![warn(missing_docs)]
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod cgroup;
 pub mod cgroupfs;

@@ -1,6 +1,6 @@
 //! The pages of `serve` and of `run --listen`: the dashboard, `/metrics` for Prometheus, and the same as JSON.
 
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod access;
 mod answer;

@@ -1,7 +1,5 @@
 //! What plans are predicted to do, from observations made up by hand.
 
-#![allow(clippy::unwrap_used)] // helpers of tests
-
 use evenkeel_base::{
     Change, CpuQuota, CpuSet, GroupRef, GroupView, Limit, Nice, Observation, Plan, SchedAttr, SchedPolicy,
     Setting, Target, TaskId, TaskView, Topology,

@@ -1,7 +1,5 @@
 //! The sources' tables, simulated as they were run; source next to simulated is printed (`--nocapture`).
 
-#![allow(clippy::unwrap_used)] // helpers of tests
-
 use evenkeel_base::{CpuQuota, CpuSet, Limit, Nice, Topology};
 use evenkeel_model::credit::{self, Job, Rule};
 use evenkeel_model::sim::{DutyKind, Group, Kernel, Load, Machine, Report, Scenario, Task, simulate};

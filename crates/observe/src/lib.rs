@@ -6,7 +6,7 @@
 //! `ESRCH`, whoever has its number now, so counters of two tasks are never mixed.
 
 #![warn(missing_docs)]
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod beside;
 pub mod capture;

@@ -1,7 +1,5 @@
 //! The CRI client against a runtime played by the test over a Unix socket.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,5 @@
 //! Rates and owners as they are read from trees of two samples.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod common;
 
 use common::Tree;

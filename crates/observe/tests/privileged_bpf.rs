@@ -1,8 +1,6 @@
 //! Sampling by BPF next to sampling by `/proc` on the running kernel: the same tasks with the same counters; threads that
 //! come and go between samples; and what happens where BPF cannot be had.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,7 +1,5 @@
 //! Real containers of a Docker Engine: names, limits, throttling, and tasks as they come and go.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod common;
 
 use std::time::{Duration, Instant};

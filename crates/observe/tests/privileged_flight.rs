@@ -1,7 +1,5 @@
 //! The flight recorder on this kernel, against what `why` counts over the same time. Needs root.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::process::{Command, Stdio};
 use std::time::Duration;
 

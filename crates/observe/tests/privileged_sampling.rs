@@ -1,7 +1,5 @@
 //! The sampler on the living kernel: tasks and threads as they come, change and go; descriptors; cgroup moves.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;

@@ -1,7 +1,5 @@
 //! Machines as they are read from trees of kernel files.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod common;
 
 use common::{Tree, numa_host};

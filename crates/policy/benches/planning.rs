@@ -1,9 +1,6 @@
 //! What deciding costs: the plan for 10,000 tasks on 256 CPUs (to stay within 10 ms), every lever's proposal on such a
 //! host, and a trial with 500 tasks under guard.
 
-#![allow(clippy::unwrap_used)]
-#![allow(missing_docs)]
-
 use divan::{Bencher, black_box};
 use evenkeel_base::{CpuSet, GroupView, HostView, Nice, Observation, SchedAttr, TaskId, TaskView, Topology};
 use evenkeel_policy::guard::{Guard, GuardLimits};

@@ -1,7 +1,5 @@
 //! A short form of `make truth`: few trials of a few rows, refuted only beyond what chance explains.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 #[path = "truth/arguments.rs"]
 mod arguments;
 #[path = "truth/host.rs"]

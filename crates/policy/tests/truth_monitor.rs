@@ -1,7 +1,5 @@
 //! The short form of `truth_monitor` (crates/policy/examples): a limit that these few trials refute does not hold.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 #[allow(dead_code)]
 #[path = "truth/host.rs"]
 mod decision;

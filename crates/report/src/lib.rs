@@ -2,7 +2,7 @@
 //!
 //! Output only: nothing here reads the host or decides.
 
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod demo;
 pub mod effect;

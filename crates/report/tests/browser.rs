@@ -1,7 +1,5 @@
 //! The pages in a real browser, and the demonstration's table on a terminal.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 use evenkeel_report::demo::{DemoReport, text_table};
 use evenkeel_report::html;
 

@@ -1,7 +1,5 @@
 //! The laboratory's page and tables, in a real browser: complete, self-contained, small, and safe whatever names say.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use evenkeel_experiment::record::{
     Account, Cell, Ended, Host, HostUse, Limits, Point, Predicted, Record, Release, RunRecord, SCHEMA,
     StealPoint, StealRecord, TenantRecord,

@@ -1,7 +1,5 @@
 //! What a kill of the writer costs, and what others read meanwhile.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

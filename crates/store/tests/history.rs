@@ -1,7 +1,5 @@
 //! The history as its users see it: kept exactly, thinned honestly, bounded, and surviving bad luck.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::time::Duration;

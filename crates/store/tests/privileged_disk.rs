@@ -1,7 +1,5 @@
 //! A full disk, on a small file system of its own.
 
-#![allow(clippy::unwrap_used)]
-
 use evenkeel_base::run::RunRecord;
 use evenkeel_base::{Sample, TaskId, TaskSample};
 use evenkeel_store::{Limits, Recorder, Store};

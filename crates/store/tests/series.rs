@@ -1,7 +1,5 @@
 //! The course of one, minute by minute, from a real file.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 
 use evenkeel_base::{GroupSample, Histogram, Sample, TaskId, TaskSample};

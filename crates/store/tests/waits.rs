@@ -1,7 +1,5 @@
 //! Lengths of waits in the history.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 
 use evenkeel_base::Histogram;

@@ -9,7 +9,7 @@
 //! Whatever is drawn passes `draw::draw`'s last step, after which no cell holds a control character; without UTF-8 none
 //! holds anything but ASCII. Nothing is told by colour alone.
 
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod app;
 mod census;

@@ -4,7 +4,7 @@
 //! * [`run`]: the trials, one after the other, each on record before the next begins.
 //! * [`TuneResult`]: what came of it.
 
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

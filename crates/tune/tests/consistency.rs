@@ -3,8 +3,6 @@
 //!
 //! `EVENKEEL_CONSISTENCY_RECORDS` sets the number of records (short by default).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeMap;
 
 use evenkeel_report::html;

@@ -5,7 +5,7 @@
 //!   over TCP, with [`latency`].
 //! * [`page`]: the shared memory page by which a set of loads is released at one instant and reports its progress.
 
-#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod ask;
 pub mod burn;

@@ -1,6 +1,5 @@
 //! What tests of observation share: trees of kernel files unpacked from `tests/fixtures/*.tree` (a line `=== PATH`,
 //! then the file's text), and machines written file by file.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(dead_code)] // each test binary uses a part
 
 pub mod docker;

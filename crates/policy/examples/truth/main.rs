@@ -3,8 +3,6 @@
 //!
 //!     cargo run --release -p evenkeel-policy --example truth -- [TRIALS [PART OF A ROW'S NAME [THREADS]]]
 
-#![allow(missing_docs)]
-
 #[path = "../../tests/truth/arguments.rs"]
 mod arguments;
 #[path = "../../tests/truth/host.rs"]

@@ -5,8 +5,6 @@
 //!
 //! `EVENKEEL_CONSISTENCY_RECORDS` sets the number of records (short by default).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod lab;
 mod own;
 mod printed;
