@@ -2,7 +2,7 @@
 
 mod scene;
 
-use scene::{Agent, evenkeel, run, text, turn, until};
+use scene::{Agent, begin, run, until};
 
 /// Cgroups and directories that a process of this number made for itself.
 fn left_by(pid: u32) -> Vec<String> {
@@ -16,12 +16,10 @@ fn left_by(pid: u32) -> Vec<String> {
 
 #[test]
 fn two_decisions_about_nothing_are_written_confirmed_and_judged_by_their_count() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let output = run(dir.path(), &["prove", "--aa", "2", "-o", "json"]);
-    let words = text(&output.stderr);
-    let document: serde_json::Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {words}"));
+    let words = &output.stderr;
+    let document = output.document();
     assert_eq!(document["schema"], "evenkeel.prove-aa/v1");
     let decisions = document["decisions"].as_array().unwrap();
     assert_eq!(decisions.len(), 2, "{document:#}");
@@ -41,21 +39,17 @@ fn two_decisions_about_nothing_are_written_confirmed_and_judged_by_their_count()
     assert_eq!((number(&document["confirmed"]), number(&document["kept"])), (2, kept), "{document:#}");
     // One of two may be chance, both would be one chance in four hundred.
     assert_eq!((kept < 2, &document["verdict"]), (true, &"not refuted".into()), "{document:#}");
-    assert_eq!(output.status.code(), Some(0), "{words}");
+    assert_eq!(output.status, Some(0), "{words}");
 }
 
 #[test]
 fn a_signal_ends_it_with_everything_back_and_nothing_proved() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
-    let mut prove = Agent::start(evenkeel(dir.path(), &["prove", "--aa", "2"]), dir.path());
+    let (_turn, dir) = begin();
+    let mut prove = Agent::run(dir.path(), &["prove", "--aa", "2"]);
     let pid = prove.pid();
     until("a trial is held", || prove.words().contains("trial of"));
     assert!(!left_by(pid).is_empty());
-    prove.signal(rustix::process::Signal::INT);
-    let output = prove.end();
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("0 of 2 decisions"), "{}", text(&output.stdout));
-    assert!(text(&output.stdout).contains("Nothing is proved"), "{}", text(&output.stdout));
+    let counts = prove.end_by(rustix::process::Signal::INT).with(1).stdout;
+    assert!(counts.contains("0 of 2 decisions") && counts.contains("Nothing is proved"), "{counts}");
     assert_eq!(left_by(pid), Vec::<String>::new());
 }

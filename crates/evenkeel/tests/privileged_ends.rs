@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use evenkeel_actuate::Linux;
 use evenkeel_linux::testing::TestChild;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use scene::{Group, Process, VISIBLE, crowd, evenkeel, hurried, snapshot, text, until};
+use scene::{Group, Process, VISIBLE, crowd, evenkeel, hurried, snapshot, until};
 
 static TURN: RwLock<()> = RwLock::new(());
 
@@ -105,7 +105,7 @@ impl Stage {
     }
 
     fn read(&self, name: &str) -> String {
-        text(&std::fs::read(self.dir.path().join(name)).unwrap())
+        String::from_utf8_lossy(&std::fs::read(self.dir.path().join(name)).unwrap()).into_owned()
     }
 }
 
@@ -313,14 +313,12 @@ fn the_loop_keeps_its_pace_under_hostile_connections() {
     let group = Group::new("pace");
     let load = group.duty(20, "closed");
     let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("promise.toml");
     let promise =
         format!("[run]\ninterval = \"100ms\"\n[[guarantee]]\nscope = \"{}\"\ncpu = \"10%\"\n", load.scope());
-    std::fs::write(&config, promise).unwrap();
-    let mut command =
-        evenkeel(dir.path(), &["--config", config.to_str().unwrap(), "run", "--guarantees-only"]);
-    command.args(["--scope", &load.scope(), "--for", "100s", "--listen", "127.0.0.1:0"]);
-    let mut agent = scene::Agent::start(command, dir.path());
+    let config = scene::configured(dir.path(), &promise);
+    let scope = ["--scope", &load.scope(), "--for", "100s", "--listen", "127.0.0.1:0"];
+    let args = [&["--config", &config, "run", "--guarantees-only"], &scope[..]].concat();
+    let mut agent = scene::Agent::run(dir.path(), &args);
     until("it listens", || agent.words().contains("listening on"));
     let address = address(&agent.words());
     // Instants of the loop's observations, as a client sees them in a time.
@@ -356,8 +354,7 @@ fn the_loop_keeps_its_pace_under_hostile_connections() {
         attacked as f64 >= 0.8 * quiet as f64,
         "{quiet} observations before, {attacked} under {attacks} connections"
     );
-    agent.signal(Signal::TERM);
-    assert_eq!(agent.end().status.code(), Some(0), "{}", agent.words());
+    agent.end_by(Signal::TERM).with(0);
 }
 
 /// `EVENKEEL_HOSTILE_CONNECTIONS` of them; 10,000 by `make test-kill`.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use evenkeel_actuate::Linux;
 use evenkeel_linux::testing::schedstat;
-use scene::{Agent, Group, Process, evenkeel, json, run, snapshot, text, turn, until};
+use scene::{Agent, Group, Process, begin, configured, run, snapshot, turn, until};
 use serde_json::Value;
 
 /// A load that wants all of CPU 0.
@@ -45,11 +45,9 @@ fn nice(pid: u32) -> i32 {
 }
 
 fn config(dir: &Path, promises: &[(String, &str)]) -> String {
-    let path = dir.join("promises.toml");
     let tables =
         promises.iter().map(|(scope, cpu)| format!("[[guarantee]]\nscope = \"{scope}\"\ncpu = \"{cpu}\"\n"));
-    std::fs::write(&path, tables.collect::<String>()).unwrap();
-    path.to_str().unwrap().to_owned()
+    configured(dir, &tables.collect::<String>())
 }
 
 fn guarantee<'a>(document: &'a Value, name: &str) -> &'a Value {
@@ -67,13 +65,12 @@ fn promised_beats_the_others(groups: &[&Group], lever: &str) {
     let scope = loads[0].scope();
     let config = config(dir.path(), &[(scope.clone(), "60%")]);
     let args = ["--config", &config, "run", "--guarantees-only", "--for", "60s", "-o", "json"];
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut agent = Agent::run(dir.path(), &args);
     until("something is set", || snapshot(&mut kernel, groups) != before);
     std::thread::sleep(Duration::from_secs(3));
     let with = shares(&loads, 4);
-    agent.signal(rustix::process::Signal::INT);
-    let output = agent.end();
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let output = agent.end_by(rustix::process::Signal::INT);
+    let document = output.document();
     assert_eq!(snapshot(&mut kernel, groups), before, "everything is as found");
     assert_eq!(document["restored"]["failed"], 0, "{document:#}");
     let promise = guarantee(&document, &scope);
@@ -106,15 +103,14 @@ fn between_cgroups_a_promise_is_kept_by_weights() {
 /// One that is over before it looks at its settings again.
 #[test]
 fn a_short_run_shows_what_it_had_set() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let groups = ["a", "b"].map(|name| Group::new(&format!("short-{name}")));
     let loads = [spinner(&groups[0]), spinner(&groups[1])];
     let config = config(dir.path(), &[(loads[0].scope(), "70%")]);
     let output =
         run(dir.path(), &["--config", &config, "run", "--guarantees-only", "--for", "3s", "-o", "json"]);
     // On a crowded host the promise may be broken at this moment.
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = output.document();
     assert_eq!(document["restored"]["put_back"], 1, "{document:#}");
     assert_eq!(document["changes"][0]["why"], "promised share", "{document:#}");
 }
@@ -122,18 +118,16 @@ fn a_short_run_shows_what_it_had_set() {
 /// Killed and started again, the loop takes the weights from where they are to what it solves: they are never as found meanwhile.
 #[test]
 fn a_restart_keeps_promises_without_a_gap() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let groups = ["a", "b"].map(|name| Group::new(&format!("again-{name}")));
     let loads = [spinner(&groups[0]), spinner(&groups[1])];
     let found = groups[0].files();
     let config = config(dir.path(), &[(loads[0].scope(), "70%")]);
     let args = ["--config", &config, "run", "--guarantees-only", "--for", "60s", "-o", "json"];
-    let mut first = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut first = Agent::run(dir.path(), &args);
     until("the weight is set", || groups[0].files() != found);
-    first.process.kill().unwrap();
-    first.process.wait().unwrap();
-    let mut second = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    first.kill();
+    let mut second = Agent::run(dir.path(), &args);
     let words = format!("promises of the run before (pid {}) are kept without a gap", first.pid());
     until("it says so", || {
         assert_ne!(groups[0].files(), found, "as found: {}", second.words());
@@ -144,30 +138,28 @@ fn a_restart_keeps_promises_without_a_gap() {
         assert_ne!(groups[0].files(), found, "as found: {}", second.words());
         std::thread::sleep(Duration::from_millis(2));
     }
-    second.signal(rustix::process::Signal::INT);
-    let document: Value = serde_json::from_slice(&second.end().stdout).unwrap();
+    let document = second.end_by(rustix::process::Signal::INT).document();
     assert_eq!(document["restored"]["failed"], 0, "{document:#}");
     assert_eq!(groups[0].files(), found);
 }
 
 #[test]
 fn what_does_not_fit_is_refused_and_who_is_not_there_is_waited_for() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("refused");
     let (a, b) = (spinner(&group), spinner(&group));
     let absent = "container:nobody-has-this-name".to_owned();
     let config = config(dir.path(), &[(a.scope(), "80%"), (b.scope(), "40%"), (absent.clone(), "1%")]);
     let output =
-        run(dir.path(), &["--config", &config, "run", "--guarantees-only", "--for", "4s", "-o", "json"]);
-    let words = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{words}");
+        run(dir.path(), &["--config", &config, "run", "--guarantees-only", "--for", "4s", "-o", "json"])
+            .with(1);
+    let words = &output.stderr;
     assert!(
         words.contains(&format!("guarantee {}: refused: it does not fit: asked 120, available ", b.scope())),
         "{words}"
     );
     assert!(words.contains("no task matches its scope"), "{words}");
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = output.document();
     assert_eq!(guarantee(&document, &b.scope())["state"], "refused");
     assert_eq!(guarantee(&document, &absent)["state"], "waiting");
     assert_ne!(guarantee(&document, &a.scope())["state"], "refused");
@@ -175,8 +167,7 @@ fn what_does_not_fit_is_refused_and_who_is_not_there_is_waited_for() {
 
 #[test]
 fn the_loop_leaves_itself_alone_where_it_is_told_to_or_nothing_is_promised() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("own");
     let load = spinner(&group);
     let own = nice(std::process::id());
@@ -185,41 +176,28 @@ fn the_loop_leaves_itself_alone_where_it_is_told_to_or_nothing_is_promised() {
         ("told", format!("{promise}[run]\nown_nice = 0\n")),
         ("nothing", "[run]\nlabels = false\n".to_owned()),
     ] {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).unwrap();
+        let config = configured(dir.path(), &text);
         let scope = load.scope();
-        let args = [
-            "--config",
-            path.to_str().unwrap(),
-            "run",
-            "--scope",
-            &scope,
-            "--guarantees-only",
-            "--for",
-            "20s",
-        ];
-        let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+        let args = ["--config", &config, "run", "--scope", &scope, "--guarantees-only", "--for", "20s"];
+        let mut agent = Agent::run(dir.path(), &args);
         // The status is written when everything was looked at.
         until("the agent has looked", || {
-            json(&run(dir.path(), &["status", "-o", "json"]))["pid"].as_u64() == Some(u64::from(agent.pid()))
+            run(dir.path(), &["status", "-o", "json"]).json()["pid"].as_u64() == Some(u64::from(agent.pid()))
         });
         std::thread::sleep(Duration::from_millis(1500));
         assert_eq!(nice(agent.pid()), own, "{name}: {}", agent.words());
-        agent.signal(rustix::process::Signal::TERM);
-        agent.end();
+        agent.end_by(rustix::process::Signal::TERM);
     }
 }
 
 #[test]
 fn check_tells_a_broken_promise_without_an_agent() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("broken");
     let loads: Vec<Process> = (0..4).map(|_| spinner(&group)).collect();
     let config = config(dir.path(), &[(loads[0].scope(), "60%")]);
-    let output = run(dir.path(), &["--config", &config, "check", "-o", "json"]);
-    assert_eq!(output.status.code(), Some(1));
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let output = run(dir.path(), &["--config", &config, "check", "-o", "json"]).with(1);
+    let document = output.document();
     let finding = document["findings"].as_array().unwrap().iter().find(|f| f["rule"] == "guarantee").unwrap();
     assert_eq!((&finding["status"], &finding["severity"]), (&"fail".into(), &"error".into()), "{finding:#}");
     assert!(finding["evidence"].as_str().unwrap().contains("broken"), "{finding:#}");
@@ -227,16 +205,15 @@ fn check_tells_a_broken_promise_without_an_agent() {
 
 #[test]
 fn status_tells_the_promises_of_a_running_agent() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("status");
     let loads = [spinner(&group), spinner(&group)];
     let config = config(dir.path(), &[(loads[0].scope(), "30%")]);
     let args = ["--config", &config, "run", "--guarantees-only", "--for", "30s", "-o", "json"];
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut agent = Agent::run(dir.path(), &args);
     let mut status = Value::Null;
     until("the promise is in the status", || {
-        status = json(&run(dir.path(), &["status", "-o", "json"]));
+        status = run(dir.path(), &["status", "-o", "json"]).json();
         status["guarantees"]
             .as_array()
             .is_some_and(|all| !all.is_empty() && all[0]["got_pct"].as_f64().is_some())
@@ -244,8 +221,7 @@ fn status_tells_the_promises_of_a_running_agent() {
     assert_eq!(guarantee(&status, &loads[0].scope())["promise"], "30%", "{status:#}");
     // It would come late otherwise where many others are busy. In its first seconds it is more urgent than any nice value.
     until("it is raised", || nice(agent.pid()) == -10);
-    agent.signal(rustix::process::Signal::TERM);
-    agent.end();
+    agent.end_by(rustix::process::Signal::TERM);
 }
 
 /// Waited so far, nanoseconds, and times it was given a CPU.
@@ -256,22 +232,20 @@ fn waited(process: &Process) -> (u64, u64) {
 
 #[test]
 fn promised_waits_are_counted_one_by_one() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("waits");
     let _neighbour = spinner(&group);
     let program = env!("CARGO_BIN_EXE_evenkeel");
     let load = ["load", "duty", "--percent", "20", "--kind", "wall", "--period", "10ms", "--seconds", "600"];
     let patient = group.start("taskset", &[&["-c", "0", program], &load[..]].concat());
-    let path = dir.path().join("waits.toml");
-    std::fs::write(&path, format!("[[guarantee]]\nscope = \"{}\"\nwait_p99 = \"900ms\"\n", patient.scope()))
-        .unwrap();
-    let args = ["--config", path.to_str().unwrap(), "run", "--guarantees-only", "--for", "9s", "-o", "json"];
+    let promise = format!("[[guarantee]]\nscope = \"{}\"\nwait_p99 = \"900ms\"\n", patient.scope());
+    let config = configured(dir.path(), &promise);
+    let args = ["--config", &config, "run", "--guarantees-only", "--for", "9s", "-o", "json"];
     let before = waited(&patient);
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut agent = Agent::run(dir.path(), &args);
     let output = agent.end();
     let after = waited(&patient);
-    let document = json(&output);
+    let document = output.json();
     let promise = guarantee(&document, &patient.scope());
     let words = agent.words();
     assert_eq!(promise["wait_p99_estimated"], false, "{promise:#}; {words}");
@@ -283,8 +257,7 @@ fn promised_waits_are_counted_one_by_one() {
 
 #[test]
 fn a_plan_names_the_cgroups_above_that_hold_others_too() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let (group, neighbour) = (Group::new("above"), Group::new("beside"));
     let (load, _mate) = (spinner(&group), spinner(&group));
     let _others: Vec<Process> = (0..3).map(|_| spinner(&neighbour)).collect();
@@ -292,14 +265,14 @@ fn a_plan_names_the_cgroups_above_that_hold_others_too() {
     let config = config(dir.path(), &[(load.scope(), "60%")]);
     let scope = load.scope();
     let plan = |format| run(dir.path(), &["--config", &config, "plan", "--scope", &scope, "-o", format]);
-    let document = json(&plan("json"));
+    let document = plan("json").json();
     let above = document["ancestors"].as_array().unwrap();
     let above = above.iter().find(|one| one["group"] == group.path());
     assert_eq!(above.unwrap_or_else(|| panic!("{document:#}"))["changed"], true);
     let cost = document["outside"].as_array().unwrap();
     let after = |one: &Value| one["after_pct"].as_f64().unwrap() < one["before_pct"].as_f64().unwrap();
     assert!(!cost.is_empty() && cost.iter().all(after), "{document:#}");
-    let words = text(&plan("text").stdout);
+    let words = plan("text").stdout;
     assert!(words.contains(&format!("    {}: weight changed", group.path())), "{words}");
     assert!(words.contains("What promises cost those outside the scope"), "{words}");
     assert_eq!(group.files(), found, "a plan writes nothing");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_actuate::Linux;
 use evenkeel_base::{CpuSet, Setting, TaskId};
-use scene::{Agent, Facts, Group, Process, assert_all_back, evenkeel, json, run, snapshot, turn, until};
+use scene::{Agent, Facts, Group, Process, assert_all_back, begin, configured, run, snapshot, until};
 use serde_json::Value;
 
 /// What is tested comes after the decision: only a gain must be proved, for which there is time on a busy host, too.
@@ -29,7 +29,7 @@ tail_share = 0.9
 type Snapshot = (BTreeMap<TaskId, Facts>, Vec<BTreeMap<String, String>>);
 
 fn status(dir: &Path) -> Value {
-    json(&run(dir, &["status", "-o", "json"]))
+    run(dir, &["status", "-o", "json"]).json()
 }
 
 /// Short work that sleeps, and busy loops behind which every burst of it waits, on one CPU of which they get most: a short
@@ -59,10 +59,15 @@ fn wait_for<T>(what: &str, within: Duration, every: Duration, mut look: impl FnM
     }
 }
 
+fn started(dir: &Path, config: &str, group: &Group, more: &[&str]) -> Agent {
+    let args = ["--config", config, "run", "--scope", &group.scope(), "--for", "600s", "-o", "json"];
+    Agent::run(dir, &[&args, more].concat())
+}
+
 /// A run that is killed while its change is in force.
 struct Killed<'a> {
     dir: &'a Path,
-    file: &'a Path,
+    config: &'a str,
     group: &'a Group,
     before: &'a Snapshot,
     kernel: &'a mut Linux,
@@ -70,9 +75,7 @@ struct Killed<'a> {
 
 impl Killed<'_> {
     fn start(&self, more: &[&str]) -> Agent {
-        let mut command = evenkeel(self.dir, &["--config", self.file.to_str().unwrap()]);
-        command.args(["run", "--scope", &self.group.scope(), "--for", "600s", "-o", "json"]).args(more);
-        Agent::start(command, self.dir)
+        started(self.dir, self.config, self.group, more)
     }
 
     fn is_changed(&mut self) -> bool {
@@ -84,8 +87,7 @@ impl Killed<'_> {
         wait_for("the change", Duration::from_secs(60), Duration::from_millis(5), || {
             self.is_changed().then_some(())
         });
-        agent.process.kill().unwrap();
-        agent.process.wait().unwrap();
+        agent.kill();
     }
 
     /// Until it says so; what is in force is looked at all the while.
@@ -137,8 +139,7 @@ impl Killed<'_> {
             self.says(&agent, why, |_| {});
             assert!(!self.is_changed(), "{more:?}: {}", agent.words());
             assert!(!agent.words().contains("took over"), "{}", agent.words());
-            agent.signal(rustix::process::Signal::INT);
-            agent.end();
+            agent.end_by(rustix::process::Signal::INT);
             assert!(!self.is_changed() && !self.dir.join("decision").exists());
             for (name, bytes) in &left {
                 std::fs::write(self.dir.join(name), bytes).unwrap();
@@ -154,8 +155,7 @@ impl Killed<'_> {
 
 #[test]
 fn a_change_in_force_is_held_out_for_seconds_and_status_shows_its_effect() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("holdout");
     let _loads = short_among_loops(&group);
     let mut kernel = Linux::new().unwrap();
@@ -166,11 +166,8 @@ fn a_change_in_force_is_held_out_for_seconds_and_status_shows_its_effect() {
         found.len() == 4 && found.values().all(|(_, affinity)| *affinity == pinned)
     });
     let before = snapshot(&mut kernel, &[&group]);
-    let file = dir.path().join("evenkeel.toml");
-    std::fs::write(&file, CONFIG).unwrap();
-    let mut command = evenkeel(dir.path(), &["--config", file.to_str().unwrap()]);
-    command.args(["run", "--scope", &group.scope(), "--for", "600s", "-o", "json"]);
-    let agent = Agent::start(command, dir.path());
+    let config = configured(dir.path(), CONFIG);
+    let agent = started(dir.path(), &config, &group, &[]);
 
     // Asked seldom: what asks runs next to the loads.
     let seldom = Duration::from_secs(3);
@@ -199,13 +196,12 @@ fn a_change_in_force_is_held_out_for_seconds_and_status_shows_its_effect() {
 
     let proved_by = agent.pid();
     let mut killed =
-        Killed { dir: dir.path(), file: &file, group: &group, before: &before, kernel: &mut kernel };
+        Killed { dir: dir.path(), config: &config, group: &group, before: &before, kernel: &mut kernel };
     let mut agent = killed.goes_on_until_it_is_restored(agent, proved_by);
-    agent.signal(rustix::process::Signal::INT);
-    let document = json(&agent.end());
+    let document = agent.end_by(rustix::process::Signal::INT).json();
     assert_all_back(&document);
     assert_eq!(document["taken_over"]["pid"], proved_by, "{document:#}");
     assert_eq!(snapshot(&mut kernel, &[&group]), before);
-    let history = json(&run(dir.path(), &["history", "--run", "1", "-o", "json"]));
+    let history = run(dir.path(), &["history", "--run", "1", "-o", "json"]).json();
     assert!(history["effect_now"]["blocks"].as_u64() > Some(0), "{history:#}");
 }

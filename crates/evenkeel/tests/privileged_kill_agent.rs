@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{CpuSet, Nice, SchedAttr, SchedPolicy, Setting, Target, TaskId};
 use rand::{Rng, SeedableRng};
-use scene::{Agent, Facts, Group, Process, crowd, evenkeel, facts, json, run, text};
+use scene::{Agent, Facts, Group, Process, crowd, evenkeel, facts, run};
 
 /// Computes and forks children, grandchildren and orphans that live for a while.
 const FORKING: &str = "while :; do i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; \
@@ -126,14 +126,13 @@ fn killed_at_random_instants_the_agent_leaves_nothing_that_restore_does_not_put_
     let rounds: u32 = std::env::var("EVENKEEL_KILL_ROUNDS").map_or(5, |text| text.parse().unwrap());
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
-    let config = dir.path().join("kill.toml");
-    std::fs::write(&config, "[run]\ninterval = \"100ms\"\ndecide_within = \"30s\"\ncloser_look = \"0s\"\n")
-        .unwrap();
+    let text = "[run]\ninterval = \"100ms\"\ndecide_within = \"30s\"\ncloser_look = \"0s\"\n";
+    let config = scene::configured(dir.path(), text);
     let mut kernel = Linux::new().unwrap();
     let host = Host::new(&mut kernel);
     assert_eq!(host.differences(&mut kernel), Vec::<String>::new(), "before anything was tried");
     let scopes = [host.groups[0].scope(), host.groups[1].scope()];
-    let args = ["run", "--config", config.to_str().unwrap(), "--scope", &scopes[0], "--scope", &scopes[1]];
+    let args = ["run", "--config", &config, "--scope", &scopes[0], "--scope", &scopes[1]];
     let mut random = rand::rngs::StdRng::seed_from_u64(11);
     let (mut changed, mut put_back, mut descendants, mut weights) = (0, 0, 0, 0);
     let mut round = 0;
@@ -155,18 +154,17 @@ fn killed_at_random_instants_the_agent_leaves_nothing_that_restore_does_not_put_
             std::thread::sleep(Duration::from_micros(random.random_range(0..8000)));
         }
         assert!(agent.process.try_wait().unwrap().is_none(), "ended by itself: {}", agent.words());
-        agent.process.kill().unwrap();
-        agent.process.wait().unwrap();
+        agent.kill();
         assert!(!agent.words().contains("panicked"), "{}", agent.words());
         changed += usize::from(!host.differences(&mut kernel).is_empty());
-        let restored = json(&run(&state, &["restore", "-o", "json"]));
+        let restored = run(&state, &["restore", "-o", "json"]).json();
         let items = restored["items"].as_array().unwrap();
         put_back += items.iter().filter(|item| item["outcome"] == "put back").count();
         descendants += items.iter().filter(|item| item["descendant"] == true).count();
         weights += items.iter().filter(|item| item["knob"] == "weight").count();
         assert_eq!(host.differences(&mut kernel), Vec::<String>::new(), "round {round}: {restored:#}");
         let again = run(&state, &["restore"]);
-        assert!(text(&again.stdout).contains("nothing to do"), "round {round}: {}", text(&again.stdout));
+        assert!(again.stdout.contains("nothing to do"), "round {round}: {}", again.stdout);
         round += 1;
     }
     println!(

@@ -3,7 +3,7 @@
 
 mod scene;
 
-use scene::{Process, run, text};
+use scene::{Process, run};
 
 #[test]
 fn what_a_killed_command_had_made_for_itself_is_removed() {
@@ -37,9 +37,8 @@ fn what_a_killed_command_had_made_for_itself_is_removed() {
     let mut told = String::new();
     // Its loads end with it, which takes the kernel a moment.
     for _ in 0..100 {
-        let output = run(dir.path(), &["restore"]);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        told.push_str(&text(&output.stdout));
+        let output = run(dir.path(), &["restore"]).with(0);
+        told.push_str(&output.stdout);
         if !is_there() {
             break;
         }

@@ -6,14 +6,14 @@ mod libvirt;
 mod scene;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 
 use evenkeel_actuate::owner::Run;
 use evenkeel_actuate::{Actuator, Kernel, Linux, Options, Verdict};
 use evenkeel_base::{Change, CpuSet, Plan, Setting, Target, TaskId};
 use libvirt::{Libvirt, Machine, Thread};
-use scene::{Agent, json, text, turn, until};
+use scene::{Agent, Ended, turn, until};
 use serde_json::Value;
 
 /// The binary with a state directory, which finds this libvirt.
@@ -24,16 +24,14 @@ fn evenkeel(libvirt: &Libvirt, state: &Path, args: &[&str]) -> Command {
 }
 
 #[track_caller]
-fn run(libvirt: &Libvirt, state: &Path, args: &[&str]) -> Output {
-    let output = evenkeel(libvirt, state, args).output().unwrap();
-    assert!(!text(&output.stderr).contains("panicked"), "{args:?}: {}", text(&output.stderr));
-    output
+fn run(libvirt: &Libvirt, state: &Path, args: &[&str]) -> Ended {
+    scene::end(&mut evenkeel(libvirt, state, args))
 }
 
 /// What `restore` did.
 #[track_caller]
 fn restored(libvirt: &Libvirt, state: &Path) -> Vec<(String, String)> {
-    listed(&json(&run(libvirt, state, &["restore", "-o", "json"])))
+    listed(&run(libvirt, state, &["restore", "-o", "json"]).json())
 }
 
 /// Outcome, and group or name, of each item of `restore`'s document.
@@ -56,7 +54,7 @@ fn machines_are_known_by_their_names() {
     // Not allowed in a name of systemd's: the machine's cgroup has it without.
     let web = libvirt.machine("ek_web", None);
     let dir = tempfile::tempdir().unwrap();
-    let say = |args: &[&str]| json(&run(libvirt, dir.path(), args));
+    let say = |args: &[&str]| run(libvirt, dir.path(), args).json();
     let scope = web.scope();
 
     let ps = say(&["ps", "--by", "vm", "--interval", "300ms", "-o", "json"]);
@@ -70,19 +68,17 @@ fn machines_are_known_by_their_names() {
     let alone = say(&["ps", "--scope", &scope, "--interval", "300ms", "-o", "json"]);
     let tasks = alone["tasks"].as_array().unwrap();
     assert!(!tasks.is_empty() && tasks.iter().all(|task| task["vm"] == web.name.as_str()), "{alone:#}");
-    let plan =
-        text(&run(libvirt, dir.path(), &["plan", "--scope", &scope, "--lever", "placement+nice"]).stdout);
+    let plan = run(libvirt, dir.path(), &["plan", "--scope", &scope, "--lever", "placement+nice"]).stdout;
     assert!(plan.contains("CPU 0/TCG"), "{plan}");
 }
 
 /// A promise for the first of two machines on one CPU, kept in the background.
 fn promise(libvirt: &Libvirt, dir: &Path, web: &Machine<'_>, batch: &Machine<'_>) -> Agent {
-    let config = dir.join("promise.toml");
     let promised = format!("[[guarantee]]\nscope = \"{}\"\ncpu = \"60%\"\n", web.scope());
-    std::fs::write(&config, promised).unwrap();
+    let config = scene::configured(dir, &promised);
     let scopes = [web.scope(), batch.scope()];
     let args = [
-        ["--config", config.to_str().unwrap(), "run", "--guarantees-only"],
+        ["--config", &config, "run", "--guarantees-only"],
         ["--scope", &scopes[0], "--scope", &scopes[1]],
         ["--for", "300s", "-o", "json"],
     ]
@@ -94,14 +90,11 @@ fn promise(libvirt: &Libvirt, dir: &Path, web: &Machine<'_>, batch: &Machine<'_>
 /// kept is not judged here: others may take the CPU.
 #[track_caller]
 fn end(mut agent: Agent, conflicts: usize) -> String {
-    agent.signal(rustix::process::Signal::TERM);
-    let output = agent.end();
-    let words = text(&output.stderr);
-    let document: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {words}"));
+    let output = agent.end_by(rustix::process::Signal::TERM);
+    let document = output.document();
     let restored = &document["restored"];
     assert_eq!([&restored["failed"], &restored["conflicts"]], [0, conflicts], "{document:#}");
-    words
+    output.stderr
 }
 
 #[test]
@@ -128,8 +121,7 @@ fn shares_are_changed_through_libvirt_and_left_to_its_administrator() {
     // And after a kill.
     let mut agent = promise();
     until("both shares are changed", changed);
-    agent.process.kill().unwrap();
-    agent.process.wait().unwrap();
+    agent.kill();
     assert!(changed() && web.shares() == web.weight(), "a kill leaves them in force");
     let items = restored(libvirt, dir.path());
     for machine in [&web, &batch] {
@@ -156,12 +148,10 @@ fn shares_are_changed_through_libvirt_and_left_to_its_administrator() {
     // So it does where a killed run left its changes.
     let mut agent = promise();
     until("both shares are changed", changed);
-    agent.process.kill().unwrap();
-    agent.process.wait().unwrap();
+    agent.kill();
     batch.set_shares(other);
-    let output = run(libvirt, dir.path(), &["restore", "-o", "json"]);
-    let items = listed(&serde_json::from_slice(&output.stdout).unwrap());
-    assert_eq!(output.status.code(), Some(1), "{items:?}");
+    let output = run(libvirt, dir.path(), &["restore", "-o", "json"]).with(1);
+    let items = listed(&output.document());
     for (outcome, machine) in [("conflict", &batch), ("put back", &web)] {
         assert!(items.contains(&(outcome.to_owned(), machine.group())), "{items:?}");
     }
@@ -192,8 +182,7 @@ fn a_machine_that_ends_while_it_is_changed_is_gone() {
 
     let mut agent = promise();
     until("both shares are changed", || web.shares() > web_found && batch.shares() < batch_found);
-    agent.process.kill().unwrap();
-    agent.process.wait().unwrap();
+    agent.kill();
     let group = web.group();
     libvirt.virsh(&["destroy", &web.name]);
     let items = restored(libvirt, dir.path());
@@ -213,7 +202,11 @@ impl Run for Virsh {
 
     fn run(&self, program: &str, args: &[String]) -> Result<(), String> {
         let output = Command::new(program).args(["--connect", &self.0]).args(args).output().unwrap();
-        if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
     }
 }
 
@@ -288,7 +281,7 @@ fn threads_are_pinned_through_libvirt_and_left_to_its_administrator() {
         let mut command = scene::evenkeel(dir.path(), &["restore", "-o", "json"]);
         let nowhere = format!("qemu+unix:///system?socket={}", dir.path().join("nowhere").display());
         command.env("LIBVIRT_DEFAULT_URI", if answers { libvirt.uri() } else { nowhere });
-        let document = json(&command.output().unwrap());
+        let document = scene::end(&mut command).json();
         let items = document["items"].as_array().unwrap();
         assert!(items.len() == 2 && items.iter().all(|item| item["outcome"] == "put back"), "{document:#}");
         if !answers {
@@ -351,8 +344,7 @@ fn a_trial_pins_through_libvirt() {
         assert!(began.elapsed().as_secs() < 60, "no vCPU is pinned: {}", agent.words());
         std::thread::sleep(Duration::from_millis(20));
     }
-    agent.process.kill().unwrap();
-    agent.process.wait().unwrap();
+    agent.kill();
     restored(libvirt, dir.path());
     assert_eq!(states(), before);
 }

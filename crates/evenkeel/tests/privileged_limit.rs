@@ -12,7 +12,7 @@ use evenkeel_lab::steal::{StealEmulator, TICK, limit_of, vcpu_inside};
 use evenkeel_linux::group::Cgroup;
 use evenkeel_linux::testing::schedstat;
 use evenkeel_model::credit::Rule;
-use scene::{Agent, Group, Process, evenkeel, json, run, turn};
+use scene::{Agent, Group, Process, begin, run};
 
 /// Use above 20 % over two seconds is throttled by 97 %.
 const WINDOW: Rule =
@@ -76,31 +76,29 @@ impl Drop for Machine {
 
 #[test]
 fn a_scope_is_held_under_the_edge_and_put_back() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let mut machine = Machine::new("limit");
     let found = machine.group.files();
     let scope = machine.group.scope();
     let args = ["run", "--scope", &scope, "--cpu-limit", "auto", "--guarantees-only", "-o", "json"];
 
     // Killed while a limit is in force: `restore` takes it off.
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut agent = Agent::run(dir.path(), &args);
     let began = Instant::now();
     machine.begin();
     while limit_of(&machine.outer).is_none() {
         assert!(began.elapsed() < Duration::from_secs(30), "no limit was ever set: {}", agent.words());
         machine.tick();
     }
-    agent.process.kill().unwrap();
-    agent.process.wait().unwrap();
+    agent.kill();
     machine.emulator.release(&machine.inner);
-    assert_eq!(run(dir.path(), &["restore"]).status.code(), Some(0));
+    run(dir.path(), &["restore"]).with(0);
     assert_eq!(machine.group.files(), found);
 
     // With time to learn the rule: most of the time its limit is near the edge, and what it gets is no token.
     machine.begin();
     let timed = [&args[..], &["--for", "24s"]].concat();
-    let mut agent = Agent::start(evenkeel(dir.path(), &timed), dir.path());
+    let mut agent = Agent::run(dir.path(), &timed);
     let (before, began, mut near) = (machine.used_ns(), Instant::now(), 0);
     while agent.process.try_wait().unwrap().is_none() {
         machine.tick();
@@ -109,7 +107,7 @@ fn a_scope_is_held_under_the_edge_and_put_back() {
     let share = (machine.used_ns() - before) as f64 / 1e9 / began.elapsed().as_secs_f64();
     machine.emulator.release(&machine.inner);
     let output = agent.end();
-    let document = json(&output);
+    let document = output.json();
     let limit = &document["cpu_limit"];
     let told = format!("{:.1} % of a CPU; {limit:#}; {}", 100.0 * share, agent.words());
     assert_eq!(limit["group"], machine.group.path(), "{told}");
@@ -123,28 +121,17 @@ fn a_scope_is_held_under_the_edge_and_put_back() {
 
 #[test]
 fn a_scope_without_a_cgroup_of_its_own_is_not_limited_and_that_is_said() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("shared");
     let (one, _other) = (group.duty(10, "wall"), group.duty(10, "wall"));
     let found = group.files();
     let args = ["run", "--scope", &one.scope(), "--cpu-limit", "auto", "--for", "2s", "-o", "json"];
     let output = run(dir.path(), &args);
-    let document = json(&output);
+    let document = output.json();
     let why = document["cpu_limit"]["why"].as_str().unwrap();
     assert!(why.contains("1 tasks more than the scope"), "{document:#}");
-    assert!(
-        scene::text(&output.stderr).contains("cpu limit: none is set"),
-        "{}",
-        scene::text(&output.stderr)
-    );
+    assert!(output.stderr.contains("cpu limit: none is set"), "{output}");
     assert_eq!((&document["cpu_limit"]["limit_pct"], group.files()), (&serde_json::Value::Null, found));
-    let wrong =
-        run(dir.path(), &["run", "--scope", &one.scope(), "--cpu-limit", "auto", "--instance", "x9.huge"]);
-    assert_eq!(wrong.status.code(), Some(2));
-    assert!(
-        scene::text(&wrong.stderr).contains("did you mean \"t2.large\""),
-        "{}",
-        scene::text(&wrong.stderr)
-    );
+    let args = ["run", "--scope", &one.scope(), "--cpu-limit", "auto", "--instance", "x9.huge"];
+    run(dir.path(), &args).refused(2, "did you mean \"t2.large\"");
 }

@@ -2,7 +2,7 @@
 
 mod scene;
 
-use scene::{Group, crowd, json, run, turn};
+use scene::{Group, begin, configured, crowd, run};
 use serde_json::Value;
 
 fn number(value: &Value, path: &str) -> f64 {
@@ -11,11 +11,10 @@ fn number(value: &Value, path: &str) -> f64 {
 
 #[test]
 fn every_proposed_change_comes_with_what_it_would_bring() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("predicted");
     let loads = crowd(&group);
-    let document = json(&run(dir.path(), &["plan", "--scope", &group.scope(), "-o", "json"]));
+    let document = run(dir.path(), &["plan", "--scope", &group.scope(), "-o", "json"]).json();
     let plans = document["plans"].as_array().unwrap();
     assert!(!plans.is_empty(), "{document:#}");
     let most = 100.0 * std::thread::available_parallelism().unwrap().get() as f64;
@@ -45,30 +44,18 @@ fn every_proposed_change_comes_with_what_it_would_bring() {
         }
     }
     // The same in words.
-    let words = scene::text(&run(dir.path(), &["plan", "--scope", &group.scope()]).stdout);
+    let words = run(dir.path(), &["plan", "--scope", &group.scope()]).stdout;
     assert!(words.contains("predicted for the scope: CPU "), "{words}");
 }
 
 #[test]
 fn a_run_records_predicted_beside_measured() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("beside");
     let _loads = crowd(&group);
-    let config = dir.path().join("hasty.toml");
-    std::fs::write(&config, "[run]\ndecide_within = \"4s\"\ninterval = \"200ms\"\n").unwrap();
-    let args = [
-        "--config",
-        config.to_str().unwrap(),
-        "run",
-        "--scope",
-        &group.scope(),
-        "--for",
-        "10s",
-        "-o",
-        "json",
-    ];
-    let document = json(&run(dir.path(), &args));
+    let config = configured(dir.path(), "[run]\ndecide_within = \"4s\"\ninterval = \"200ms\"\n");
+    let args = ["--config", &config, "run", "--scope", &group.scope(), "--for", "10s", "-o", "json"];
+    let document = run(dir.path(), &args).json();
     let stages = document["stages"].as_array().unwrap();
     let trials: Vec<&Value> =
         stages.iter().filter(|s| s["kept"].is_boolean() && !s["predicted"].is_null()).collect();
@@ -83,8 +70,7 @@ fn a_run_records_predicted_beside_measured() {
     }
     assert!(trials.iter().any(|t| t["cpu_pct"].is_number()), "{document:#}");
     // It is remembered.
-    let history = scene::text(&run(dir.path(), &["history", "--run", "1", "-o", "json"]).stdout);
-    let history: Value = serde_json::from_str(&history).unwrap();
+    let history = run(dir.path(), &["history", "--run", "1", "-o", "json"]).document();
     assert!(history.to_string().contains("\"cpu_change_pct\""), "{history:#}");
     // What was kept tells both in words.
     for change in document["changes"].as_array().unwrap() {

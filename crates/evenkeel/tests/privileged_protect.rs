@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_actuate::Linux;
-use scene::{Agent, Group, crowd, evenkeel, facts, json, run, snapshot, text, turn};
+use scene::{Agent, Group, begin, crowd, end, facts, run, snapshot};
 use serde_json::Value;
 
 fn config(dir: &Path, protect: &str) -> String {
@@ -26,8 +26,7 @@ fn windows<'a>(history: &'a Value, settings: &'a str) -> impl Iterator<Item = f6
 
 #[test]
 fn the_protected_are_measured_and_left_alone() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("protect");
     let loads = crowd(&group);
     let precious = &loads[1];
@@ -37,7 +36,7 @@ fn the_protected_are_measured_and_left_alone() {
     let before = snapshot(&mut kernel, &[&group]);
     let found = facts(&mut kernel, precious.pid()).unwrap();
     let args = ["--config", &config, "run", "--scope", &group.scope(), "--for", "14s", "-o", "json"];
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut agent = Agent::run(dir.path(), &args);
     let mut changed = 0;
     while agent.process.try_wait().unwrap().is_none() {
         assert_eq!(facts(&mut kernel, precious.pid()).unwrap(), found, "the protected task was changed");
@@ -45,14 +44,14 @@ fn the_protected_are_measured_and_left_alone() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let output = agent.end();
-    let document = json(&output);
-    assert!(changed > 0, "nothing was tried: {} {document:#}", text(&output.stderr));
+    let document = output.json();
+    assert!(changed > 0, "nothing was tried: {} {document:#}", output.stderr);
     assert_eq!(snapshot(&mut kernel, &[&group]), before);
 
     let status = &document["protected"][0];
     assert_eq!((&status["name"], &status["tasks"]), (&precious.scope().into(), &1.into()), "{document:#}");
-    assert_eq!(status["estimated"], false, "programs in the kernel count here: {}", text(&output.stderr));
-    let history = json(&run(dir.path(), &["history", "--run", "last", "-o", "json"]));
+    assert_eq!(status["estimated"], false, "programs in the kernel count here: {}", output.stderr);
+    let history = run(dir.path(), &["history", "--run", "last", "-o", "json"]).json();
     // On a crowded host a window may hold no wait that ended; of all windows some do.
     let all: Vec<f64> = history["trials"].as_array().unwrap().iter().filter_map(p99).collect();
     assert!(!all.is_empty() && all.iter().all(|ms| *ms > 0.0), "{history:#}");
@@ -73,23 +72,31 @@ fn the_protected_are_measured_and_left_alone() {
 
 #[test]
 fn without_programs_in_the_kernel_means_are_taken_and_that_is_said() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("means");
     let _loads = crowd(&group);
     let protect = format!("[[protect]]\nscope = \"{}\"\nwait_p99 = \"500ms\"\n", group.scope());
     let config = config(dir.path(), &protect);
     // A kernel without BTF, as far as it can see.
     let hidden = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
-    let output = std::process::Command::new("unshare")
-        .args(["-m", "sh", "-c", hidden, "sh", env!("CARGO_BIN_EXE_evenkeel"), "--state-dir"])
-        .arg(dir.path())
-        .args(["--config", &config, "run", "--scope", "cgroup:/no/such/group", "--for", "5s", "-o", "json"])
-        .output()
-        .unwrap();
-    let document = json(&output);
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-m", "sh", "-c", hidden, "sh", env!("CARGO_BIN_EXE_evenkeel"), "--state-dir"]);
+    command.arg(dir.path());
+    command.args([
+        "--config",
+        &config,
+        "run",
+        "--scope",
+        "cgroup:/no/such/group",
+        "--for",
+        "5s",
+        "-o",
+        "json",
+    ]);
+    let output = end(&mut command);
+    let document = output.json();
     let status = &document["protected"][0];
-    assert!(text(&output.stderr).contains("means for each switch"), "{}", text(&output.stderr));
+    assert!(output.stderr.contains("means for each switch"), "{}", output.stderr);
     assert_eq!((&status["estimated"], &status["tasks"]), (&true.into(), &8.into()), "{document:#}");
     // Nothing was decided, so that the bound alone is known; eight loads on two CPUs wait. Means are less than a 99th percentile.
     assert_eq!((&status["limit_ms"], &status["state"]), (&500.0.into(), &"at risk".into()), "{document:#}");
@@ -100,8 +107,7 @@ fn without_programs_in_the_kernel_means_are_taken_and_that_is_said() {
 /// Two names for one process: each of them waits.
 #[test]
 fn services_that_share_a_process_both_wait() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("shared");
     let loads = crowd(&group);
     let services: String = [group.scope(), loads[1].scope(), loads[2].scope()]
@@ -109,7 +115,7 @@ fn services_that_share_a_process_both_wait() {
         .concat();
     let config = config(dir.path(), &services);
     let args = ["--config", &config, "run", "--scope", "cgroup:/no/such/group", "--for", "5s", "-o", "json"];
-    let document = json(&run(dir.path(), &args));
+    let document = run(dir.path(), &args).json();
     let waits = |at: usize| document["protected"][at]["waits"].as_u64().unwrap();
     assert_eq!(document["protected"][0]["estimated"], false, "{document:#}");
     assert!(waits(1) > 0 && waits(2) > 0 && waits(0) >= waits(1) + waits(2), "{document:#}");
@@ -133,8 +139,7 @@ impl evenkeel_agent::Watcher for Windows {
 /// Who is outside the scope is judged by the lengths of his waits: in every window of a trial they must have been counted.
 #[test]
 fn waits_outside_the_scope_are_counted_in_every_window() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let (mine, other) = (Group::new("mine"), Group::new("outside"));
     let often =
         ["load", "duty", "--percent", "10", "--period", "5ms", "--kind", "closed", "--seconds", "600"];

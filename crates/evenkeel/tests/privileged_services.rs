@@ -5,7 +5,10 @@ mod scene;
 
 use evenkeel_actuate::Linux;
 use evenkeel_linux::sys::{self, RawSchedAttr};
-use scene::{Agent, Group, Process, evenkeel, json, run, snapshot, text, turn, until};
+use scene::{Agent, Group, Process, begin, configured, run, snapshot, until};
+
+/// Programs of this host that come and go meanwhile decide nothing here: what the guard does with them is tested elsewhere.
+const FORGIVING: &str = "[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n";
 
 /// Loops that take whatever they get, three on each CPU.
 fn batch(group: &Group) -> Vec<Process> {
@@ -22,21 +25,17 @@ fn service(group: &Group) -> Process {
 
 #[test]
 fn background_work_yields_and_everything_goes_back() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let (api, work) = (Group::new("api"), Group::new("work"));
     work.set_weight(3000, 300);
     let _loads = (service(&api), batch(&work));
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&api, &work]);
-    // Programs of this host that come and go meanwhile decide nothing here: what the guard does with them is tested elsewhere.
-    let config = dir.path().join("services.toml");
-    std::fs::write(&config, "[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n").unwrap();
-    let config = ["--config", config.to_str().unwrap()];
-    let args =
-        ["run", "--service", &api.scope(), "--background", &work.scope(), "--for", "100s", "-o", "json"];
-    let args = [&args[..], &config].concat();
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let config = configured(dir.path(), FORGIVING);
+    let (api_scope, work_scope) = (api.scope(), work.scope());
+    let args = ["run", "--service", &api_scope, "--background", &work_scope, "--for", "100s", "-o", "json"];
+    let args = [&args[..], &["--config", &config]].concat();
+    let mut agent = Agent::run(dir.path(), &args);
     let began = std::time::Instant::now();
     while !agent.words().contains("* ") && began.elapsed().as_secs() < 95 {
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -51,8 +50,7 @@ fn background_work_yields_and_everything_goes_back() {
     if kept.contains("idle groups") {
         assert_eq!(work.files()["cpu.idle"].trim(), "1");
     }
-    agent.signal(rustix::process::Signal::INT);
-    let document = json(&agent.end());
+    let document = agent.end_by(rustix::process::Signal::INT).json();
     scene::assert_all_back(&document);
     assert_eq!(document["protected"][0]["name"], api.scope(), "{document:#}");
     assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
@@ -61,8 +59,7 @@ fn background_work_yields_and_everything_goes_back() {
 #[test]
 #[ignore = "each time the kernel keeps 0.025 % of a CPU as promised (docs/services.md, Limits): for a machine of its own, with --ignored"]
 fn a_service_with_a_bound_may_have_a_deadline_and_loses_it_at_the_end() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let (api, work) = (Group::new("api"), Group::new("work"));
     work.set_weight(3000, 300);
     let args = ["load", "duty", "--percent", "2", "--period", "10ms", "--kind", "open", "--seconds", "600"];
@@ -74,22 +71,20 @@ fn a_service_with_a_bound_may_have_a_deadline_and_loses_it_at_the_end() {
         tids.map(|tid| (tid, sys::sched_getattr(tid).unwrap())).collect()
     };
     let before = attributes();
-    let config = dir.path().join("services.toml");
     let toml = format!(
         "[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n[[service]]\nscope = \"{}\"\nwait_p99 = \"1.2ms\"\n",
         api.scope()
     );
-    std::fs::write(&config, toml).unwrap();
+    let config = configured(dir.path(), &toml);
     let background = work.scope();
-    let args =
-        ["run", "--config", config.to_str().unwrap(), "--background", &background, "--lever", "deadline"];
+    let args = ["run", "--config", &config, "--background", &background, "--lever", "deadline"];
     // Not allowed, it is not even proposed.
-    let plan = |more: &[&str]| text(&run(dir.path(), &[&["plan"], &args[1..], more].concat()).stdout);
+    let plan = |more: &[&str]| run(dir.path(), &[&["plan"], &args[1..], more].concat()).stdout;
     assert!(!plan(&[]).contains("deadline"), "{}", plan(&[]));
     let proposed = plan(&["--allow", "deadline"]);
     assert!(proposed.contains(" of each 1.2 ms"), "{proposed}");
     let args = [&args[..], &["--allow", "deadline", "--for", "100s", "-o", "json"]].concat();
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut agent = Agent::run(dir.path(), &args);
     let began = std::time::Instant::now();
     while !agent.words().contains("* ") && began.elapsed().as_secs() < 95 {
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -100,15 +95,13 @@ fn a_service_with_a_bound_may_have_a_deadline_and_loses_it_at_the_end() {
     let in_force: Vec<RawSchedAttr> = attributes().into_iter().map(|(_, attr)| attr).collect();
     let with: Vec<_> = in_force.iter().filter(|attr| attr.policy == deadline).collect();
     assert!(with.len() == 1 && with[0].period == 1_200_000, "{in_force:?}");
-    agent.signal(rustix::process::Signal::INT);
-    scene::assert_all_back(&json(&agent.end()));
+    scene::assert_all_back(&agent.end_by(rustix::process::Signal::INT).json());
     assert_eq!(attributes(), before);
 }
 
 #[test]
 fn background_work_gets_what_services_leave_of_what_a_hypervisor_gives() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let (api, work) = (Group::new("given-api"), Group::new("given-work"));
     let _loads = (service(&api), batch(&work));
     let before = (api.files(), work.files());
@@ -116,13 +109,12 @@ fn background_work_gets_what_services_leave_of_what_a_hypervisor_gives() {
     let args = ["run", "--service", &api_scope, "--background", &work_scope, "--guarantees-only"];
     // 24 credits an hour: 40 % of a CPU for good.
     let more = ["--cpu-limit", "auto", "--instance", "t3.medium", "--for", "60s", "-o", "json"];
-    let mut agent = Agent::start(evenkeel(dir.path(), &[&args[..], &more].concat()), dir.path());
+    let mut agent = Agent::run(dir.path(), &[&args[..], &more].concat());
     until("background work is limited", || work.files() != before.1);
     // The record is brought up to date at each observation.
     std::thread::sleep(std::time::Duration::from_millis(2500));
     assert_eq!(api.files(), before.0, "the service is not");
-    agent.signal(rustix::process::Signal::INT);
-    let document = json(&agent.end());
+    let document = agent.end_by(rustix::process::Signal::INT).json();
     scene::assert_all_back(&document);
     assert_eq!((api.files(), work.files()), before);
     let limit = &document["cpu_limit"];
@@ -135,8 +127,7 @@ fn background_work_gets_what_services_leave_of_what_a_hypervisor_gives() {
 /// Waits are counted by process: a scope of some of its threads has those of all of them, and not none.
 #[test]
 fn a_service_of_some_threads_of_a_process_is_not_said_to_wait_for_nothing() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let work = Group::new("threads-work");
     let _loads = batch(&work);
     let ends = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -154,69 +145,53 @@ fn a_service_of_some_threads_of_a_process_is_not_said_to_wait_for_nothing() {
     let output = run(dir.path(), &args);
     ends.store(true, std::sync::atomic::Ordering::Relaxed);
     thread.unwrap().join().unwrap();
-    let said = text(&output.stderr);
+    let said = &output.stderr;
     assert!(said.contains("waits of comm:^ek-serves$ are those of its whole processes"), "{said}");
     assert!(!said.contains("is delayed 0.00 ms"), "{said}");
 }
 
 #[test]
 fn who_is_both_is_named_and_nothing_is_changed() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let group = Group::new("both");
     let loads = batch(&group);
     until("the loads run", || group.processes().len() == loads.len());
     for command in ["run", "plan"] {
-        let output =
-            run(dir.path(), &[command, "--service", &loads[0].scope(), "--background", &group.scope()]);
-        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-        let words = text(&output.stderr);
+        let args = [command, "--service", &loads[0].scope(), "--background", &group.scope()];
+        let words = run(dir.path(), &args).with(2).stderr;
         assert!(words.contains(&format!("task {}", loads[0].pid())) && words.contains("too"), "{words}");
     }
 }
 
 #[test]
 fn a_service_that_is_not_there_yet_is_awaited() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let work = Group::new("awaits");
     let _loads = batch(&work);
-    let args = [
-        "run",
-        "--service",
-        "cgroup:/evenkeel-no-such",
-        "--background",
-        &work.scope(),
-        "--for",
-        "3s",
-        "-o",
-        "json",
-    ];
+    let (nobody, work_scope) = ("cgroup:/evenkeel-no-such", work.scope());
+    let args = ["run", "--service", nobody, "--background", &work_scope, "--for", "3s", "-o", "json"];
     let output = run(dir.path(), &args);
-    let document = json(&output);
-    let words = text(&output.stderr);
+    let document = output.json();
+    let words = &output.stderr;
     assert!(words.contains("no task belongs to cgroup:/evenkeel-no-such yet"), "{words}");
     assert!(document["changes"].as_array().unwrap().is_empty(), "{document:#}");
 }
 
 #[test]
 fn background_work_moves_aside_for_a_service_and_keeps_its_affinity() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let (api, work) = (Group::new("aside-api"), Group::new("aside-work"));
     // It has to sleep often: one that is always behind never wakes.
     let light = ["load", "duty", "--percent", "3", "--period", "1ms", "--kind", "open", "--seconds", "600"];
     let _loads = (api.start(env!("CARGO_BIN_EXE_evenkeel"), &light), batch(&work));
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&api, &work]);
-    let config = dir.path().join("services.toml");
-    std::fs::write(&config, "[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n").unwrap();
+    let config = configured(dir.path(), FORGIVING);
     let (api_scope, work_scope) = (api.scope(), work.scope());
     let args = ["run", "--service", &api_scope, "--background", &work_scope, "--lever", "aside"];
-    let args = [&args[..], &["--for", "25s", "-o", "json", "--config", config.to_str().unwrap()]].concat();
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
-    let output = agent.end();
-    let (document, words) = (json(&output), text(&output.stderr));
+    let args = [&args[..], &["--for", "25s", "-o", "json", "--config", &config]].concat();
+    let output = Agent::run(dir.path(), &args).end();
+    let (document, words) = (output.json(), output.stderr);
     assert!(words.contains("background work was moved aside"), "{words}");
     scene::assert_all_back(&document);
     assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
@@ -224,12 +199,10 @@ fn background_work_moves_aside_for_a_service_and_keeps_its_affinity() {
     assert!(stages.iter().any(|stage| stage["name"] == "trial aside"), "{document:#}");
 
     // Killed in the middle of a trial, in which tasks are moved half of the time. A pin lasts for microseconds: nobody can wait for one.
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let mut agent = Agent::run(dir.path(), &args);
     until("a trial", || agent.words().contains("trial of"));
     std::thread::sleep(std::time::Duration::from_secs(4));
-    agent.process.kill().unwrap();
-    agent.process.wait().unwrap();
-    let restored = run(dir.path(), &["restore"]);
-    assert!(restored.status.success(), "{}", text(&restored.stderr));
+    agent.kill();
+    run(dir.path(), &["restore"]).with(0);
     assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
 }

@@ -14,7 +14,7 @@ use endpoint::Endpoint;
 use evenkeel_actuate::Linux;
 use evenkeel_fetch::http::{Request, get_with};
 use evenkeel_fetch::prometheus;
-use scene::{Agent, Group, Process, evenkeel, json, run, snapshot, text, turn, until};
+use scene::{Agent, Group, Process, begin, configured, run, snapshot, until};
 use serde_json::Value;
 
 /// The endpoint of a service with a thousand requests a second, of which more are slow while the settings of a cgroup are not what
@@ -68,14 +68,12 @@ fn said(agent: &Agent, words: &str, within: Duration) {
 
 #[test]
 fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let (api, work) = (Group::new("slo-api"), Arc::new(Group::new("slo-work")));
     work.set_weight(3000, 300);
     let _loads = loads(&api, &work);
     // What is promised is broken, so that there is something to do; but whatever is done makes it worse, although waits shorten.
     let endpoint = endpoint(&work, 0.1, 0.6);
-    let config = dir.path().join("slo.toml");
     let toml = format!(
         "[run]\ninterval = \"200ms\"\n[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n\
          [[service]]\nscope = \"{}\"\nslo = {{ endpoint = \"http://{}/metrics\", histogram = \"t_seconds\", \
@@ -84,21 +82,12 @@ fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
         endpoint.address,
         work.scope()
     );
-    std::fs::write(&config, toml).unwrap();
+    let config = configured(dir.path(), &toml);
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&api, &work]);
-    let args = [
-        "run",
-        "--config",
-        config.to_str().unwrap(),
-        "--for",
-        "300s",
-        "--listen",
-        "127.0.0.1:0",
-        "-o",
-        "json",
-    ];
-    let mut agent = Agent::start(evenkeel(dir.path(), &args), dir.path());
+    let listen = ["--listen", "127.0.0.1:0", "-o", "json"];
+    let args = [&["run", "--config", &config, "--for", "300s"], &listen[..]].concat();
+    let mut agent = Agent::run(dir.path(), &args);
     let minutes = Duration::from_secs(150);
     said(&agent, "no bucket of t_seconds ends at 60 ms: requests beyond 50 ms count as slow", minutes);
     // One candidate or the other was confirmed, and its requests forbade it.
@@ -107,7 +96,7 @@ fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
     assert_eq!(snapshot(&mut kernel, &[&api, &work]).1[1], before.1[1], "{}", agent.words());
 
     let status = |agent: &Agent| -> Value {
-        let document = json(&run(dir.path(), &["status", "-o", "json"]));
+        let document = run(dir.path(), &["status", "-o", "json"]).json();
         assert_eq!(document["slos"].as_array().map(Vec::len), Some(1), "{document:#} {}", agent.words());
         document["slos"][0].clone()
     };
@@ -120,7 +109,7 @@ fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
     let slo = status(&agent);
     assert_eq!((&slo["name"], &slo["state"]), (&api.scope().into(), &"broken".into()), "{slo:#}");
     assert_eq!((&slo["bound_ms"], &slo["edge_ms"]), (&60.0.into(), &50.0.into()), "{slo:#}");
-    assert!(text(&run(dir.path(), &["status"]).stdout).contains("SLO OF"));
+    assert!(run(dir.path(), &["status"]).stdout.contains("SLO OF"));
     let metric = |name: &str| -> Option<f64> {
         let words = agent.words();
         let address = words.lines().find_map(|line| line.split_once("listening on "))?.1.to_owned();
@@ -168,8 +157,7 @@ fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
         agent.words()
     );
 
-    agent.signal(rustix::process::Signal::INT);
-    let document = json(&agent.end());
+    let document = agent.end_by(rustix::process::Signal::INT).json();
     scene::assert_all_back(&document);
     assert_eq!(document["slos"][0]["judged_by"], "requests", "{document:#}");
     assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use evenkeel_linux::testing::schedstat;
-use scene::{Process, text};
+use scene::Process;
 
 fn packaged(name: &str) -> String {
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
@@ -399,7 +399,8 @@ impl Machine {
     }
 
     fn words(&self) -> String {
-        ["words", "said"].map(|name| text(&std::fs::read(self.dir.join(name)).unwrap_or_default())).concat()
+        let text = |name| std::fs::read(self.dir.join(name)).unwrap_or_default();
+        ["words", "said"].map(|name| String::from_utf8_lossy(&text(name)).into_owned()).concat()
     }
 }
 

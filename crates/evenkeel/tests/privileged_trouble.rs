@@ -4,33 +4,29 @@
 mod scene;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use evenkeel_actuate::{Actuator, Linux, Options};
 use evenkeel_base::{Change, Nice, Plan, SchedAttr, Setting, Target};
 use scene::{
-    Agent, Group, Process, VISIBLE, assert_all_back, crowd, evenkeel, facts, hurried, json, run, snapshot,
-    text, turn, until,
+    Agent, Ended, Group, Process, VISIBLE, assert_all_back, begin, crowd, end, facts, hurried, run, snapshot,
+    until,
 };
 
 /// Runs the loop in a mount namespace of its own, its state directory on a small tmpfs with some trouble.
-fn run_in_trouble(dir: &Path, size: &str, trouble: &str, scope: &str, config: &str) -> Output {
+fn run_in_trouble(dir: &Path, size: &str, trouble: &str, scope: &str, config: &str) -> Ended {
     let script = format!(
         "mount -t tmpfs -o size={size},mode=700 none $1; {trouble}; s=0; \
          $2 --state-dir $1 --config $4 run --scope $3 --for 8s -o json || s=$?; exit $s"
     );
-    Command::new("unshare")
-        .args(["-m", "sh", "-ec", &script, "sh"])
-        .arg(dir)
-        .args([env!("CARGO_BIN_EXE_evenkeel"), scope, config])
-        .output()
-        .unwrap()
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-ec", &script, "sh"]).arg(dir);
+    end(command.args([env!("CARGO_BIN_EXE_evenkeel"), scope, config]))
 }
 
 #[test]
 fn a_read_only_full_or_filling_state_directory_loses_nothing() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let state = tempfile::tempdir().unwrap();
     let config = hurried(dir.path(), "4s");
     let group = Group::new("disk");
@@ -39,25 +35,20 @@ fn a_read_only_full_or_filling_state_directory_loses_nothing() {
     let before = snapshot(&mut kernel, &[&group]);
     let fill = "dd if=/dev/zero of=$1/fill bs=4k 2>/dev/null || true";
     for (size, trouble) in [("64k", "mount -o remount,ro $1"), ("64k", fill)] {
-        let output = run_in_trouble(state.path(), size, trouble, &group.scope(), &config);
-        let words = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{trouble}: {words}");
+        let words = run_in_trouble(state.path(), size, trouble, &group.scope(), &config).with(3).stderr;
         assert!(words.contains(state.path().to_str().unwrap()), "{trouble}: {words}");
-        assert!(!words.contains("panicked"), "{trouble}: {words}");
         assert_eq!(snapshot(&mut kernel, &[&group]), before, "{trouble}");
     }
     // Enough for the journal, not for the history: the loop works on, and says what it cannot keep.
     let output = run_in_trouble(state.path(), "48k", "true", &group.scope(), &config);
-    let words = text(&output.stderr);
-    assert!(words.contains("history"), "{words}");
-    assert_all_back(&json(&output));
+    assert!(output.stderr.contains("history"), "{output}");
+    assert_all_back(&output.json());
     assert_eq!(snapshot(&mut kernel, &[&group]), before);
 }
 
 #[test]
 fn damaged_files_of_an_earlier_run_are_explained_and_do_not_stop_the_loop() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let config = hurried(dir.path(), "4s");
     let group = Group::new("damage");
     let loads = crowd(&group);
@@ -69,8 +60,8 @@ fn damaged_files_of_an_earlier_run_are_explained_and_do_not_stop_the_loop() {
     std::fs::write(dir.path().join("history.db"), b"this is no database, but a line of text\n".repeat(300))
         .unwrap();
     let output = run(dir.path(), &args);
-    assert_all_back(&json(&output));
-    assert!(text(&output.stderr).contains("history"), "{}", text(&output.stderr));
+    assert_all_back(&output.json());
+    assert!(output.stderr.contains("history"), "{}", output.stderr);
     assert_eq!(snapshot(&mut kernel, &[&group]), before);
 
     // A predecessor changed two tasks and was killed; a byte of its journal is wrong.
@@ -88,28 +79,24 @@ fn damaged_files_of_an_earlier_run_are_explained_and_do_not_stop_the_loop() {
     let last = bytes.len() - 10;
     bytes[last] ^= 1;
     std::fs::write(&journal, &bytes).unwrap();
-    let output = run(dir.path(), &args);
-    let words = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{words}");
+    let words = run(dir.path(), &args).with(3).stderr;
     assert!(words.contains("journal"), "{words}");
     // Nothing was lost: the damaged file is kept, and the next run works.
     let kept = std::fs::read_dir(dir.path()).unwrap().flatten();
     let mut kept = kept.filter(|entry| entry.file_name().to_string_lossy().starts_with("journal.corrupt-"));
     assert_eq!(std::fs::read(kept.next().expect("kept aside").path()).unwrap(), bytes);
-    assert_all_back(&json(&run(dir.path(), &args)));
+    assert_all_back(&run(dir.path(), &args).json());
 
     // Not even the beginning of a journal.
     std::fs::write(&journal, b"\x00\xff garbage\nand more of it\n").unwrap();
-    let output = run(dir.path(), &args);
-    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("journal"), "{}", text(&output.stderr));
-    assert_all_back(&json(&run(dir.path(), &args)));
+    let words = run(dir.path(), &args).with(3).stderr;
+    assert!(words.contains("journal"), "{words}");
+    assert_all_back(&run(dir.path(), &args).json());
 }
 
 #[test]
 fn a_predecessor_that_was_killed_is_cleared_up_after_first() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let config = hurried(dir.path(), "4s");
     let group = Group::new("predecessor");
     let _loads = crowd(&group);
@@ -118,18 +105,15 @@ fn a_predecessor_that_was_killed_is_cleared_up_after_first() {
     let scope = group.scope();
     let args = ["--config", &config, "run", "--scope", &scope, "--for", "5s", "-o", "json"];
     // It has all the time it needs until something is tried.
-    let mut command = evenkeel(dir.path(), &["run", "--scope", &scope]);
-    command.args(VISIBLE);
-    let mut agent = Agent::start(command, dir.path());
+    let mut agent = Agent::run(dir.path(), &[&["run", "--scope", &scope], &VISIBLE[..]].concat());
     until("something is tried", || snapshot(&mut kernel, &[&group]) != before);
-    agent.process.kill().unwrap();
-    agent.process.wait().unwrap();
+    agent.kill();
     assert_ne!(snapshot(&mut kernel, &[&group]), before, "the dead cannot put anything back");
-    let status = json(&run(dir.path(), &["status", "-o", "json"]));
+    let status = run(dir.path(), &["status", "-o", "json"]).json();
     assert_eq!(status["state"], "killed");
     let output = run(dir.path(), &args);
-    assert!(text(&output.stderr).contains("predecessor"), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains(&agent.pid().to_string()), "{}", text(&output.stderr));
-    assert_all_back(&json(&output));
+    let said = ["predecessor", &agent.pid().to_string()];
+    assert!(said.iter().all(|word| output.stderr.contains(word)), "{output}");
+    assert_all_back(&output.json());
     assert_eq!(snapshot(&mut kernel, &[&group]), before);
 }

@@ -6,15 +6,14 @@ mod scene;
 use std::process::{Command, Stdio};
 
 use evenkeel_actuate::be_urgent;
-use scene::{Agent, Group, Process, assert_all_back, evenkeel, json, turn};
+use scene::{Agent, Group, Process, assert_all_back, begin};
 
 /// Seconds that the client counts, that the loop has to begin, and that it works.
 const SECONDS: [usize; 3] = [24, 5, 20];
 
 #[test]
 fn no_server_is_silent_while_the_loop_watches_and_quotas_are_taken_back() {
-    let _turn = turn();
-    let dir = tempfile::tempdir().unwrap();
+    let (_turn, dir) = begin();
     let client = dir.path().join("lost_turn");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/tenants/lost_turn.c");
     let built = Command::new("cc")
@@ -39,12 +38,12 @@ fn no_server_is_silent_while_the_loop_watches_and_quotas_are_taken_back() {
         "run", "--scope", &scopes[0], "--scope", &scopes[1], "--lever", "turns", "--for", &watched, "-o",
         "json",
     ];
-    let output = Agent::start(evenkeel(dir.path(), &args), dir.path()).end();
-    assert_all_back(&json(&output));
+    let output = Agent::run(dir.path(), &args).end();
+    assert_all_back(&output.json());
     let counted = String::from_utf8(counting.wait_with_output().unwrap().stdout).unwrap();
     let seconds = counted.lines().filter(|line| !line.contains("without")).take(SECONDS[2]).skip(SECONDS[1]);
     let silent = seconds.flat_map(str::split_whitespace).filter(|answers| *answers == "0").count();
-    assert!(silent == 0, "{silent} silent seconds:\n{counted}{}", scene::text(&output.stderr));
+    assert!(silent == 0, "{silent} silent seconds:\n{counted}{}", output.stderr);
     let after: Vec<_> = groups.iter().map(Group::files).collect();
     assert_eq!(after, before);
 }

@@ -61,11 +61,7 @@ fn a_guests_steal_is_its_vcpus_wait_on_the_host() {
             .spawn()
             .unwrap(),
     );
-    let evenkeel = |args: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(args).output().unwrap();
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let evenkeel = |args: &[&str]| scene::run(dir.path(), args).ok();
     let target = format!("vm:{name}");
     for source in ["bpf", "proc"] {
         let (_, before) = vcpu(pid);

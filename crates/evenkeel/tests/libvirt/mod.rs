@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::scene::{self, text};
+use crate::scene;
 
 /// Holds libvirtd in mounts and a network of its own until the test lets go of its standard input, then ends the machines.
 const KEEPER: &str = r#"
@@ -107,7 +107,7 @@ impl Libvirt {
 
     /// What libvirtd said.
     pub fn words(&self) -> String {
-        text(&fs::read(self.dir.path().join("said")).unwrap_or_default())
+        String::from_utf8_lossy(&fs::read(self.dir.path().join("said")).unwrap_or_default()).into_owned()
     }
 
     /// Where `virsh` finds it, and evenkeel by the same variable.
@@ -127,9 +127,9 @@ impl Libvirt {
     #[track_caller]
     pub fn virsh(&self, args: &[&str]) -> String {
         let output = self.ask(args);
-        let words = text(&output.stderr);
+        let words = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "virsh {args:?}: {words}: {}", self.words());
-        text(&output.stdout)
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Defines and starts a machine of two vCPUs, the first of which computes without an end, and an I/O thread. Its vCPUs may use
@@ -228,7 +228,8 @@ impl Machine<'_> {
         let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let is_it = |pid: &u32| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.starts_with(b"/") && text(&line).split('\0').any(|arg| arg.starts_with(&guest))
+            line.starts_with(b"/")
+                && String::from_utf8_lossy(&line).split('\0').any(|arg| arg.starts_with(&guest))
         };
         pids.find(is_it).unwrap_or_else(|| panic!("{} does not run: {}", self.name, self.libvirt.words()))
     }

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -27,11 +27,7 @@ pub struct Ended {
 #[track_caller]
 pub fn end(command: &mut Command) -> Ended {
     let output = command.output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    let ended = Ended { command: format!("{command:?}"), status: output.status.code(), stdout, stderr };
-    assert!(!ended.stderr.contains("panicked"), "{ended}");
-    ended
+    Ended::of(command, output)
 }
 
 impl std::fmt::Display for Ended {
@@ -41,6 +37,15 @@ impl std::fmt::Display for Ended {
 }
 
 impl Ended {
+    #[track_caller]
+    pub fn of(command: &Command, output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        let ended = Self { command: format!("{command:?}"), status: output.status.code(), stdout, stderr };
+        assert!(!ended.stderr.contains("panicked"), "{ended}");
+        ended
+    }
+
     /// Fails unless it ended with this status.
     #[track_caller]
     pub fn with(self, status: i32) -> Self {
@@ -62,8 +67,9 @@ impl Ended {
 
     /// The one document that it printed, when it succeeded.
     #[track_caller]
-    pub fn json(self) -> Value {
-        self.with(0).document()
+    pub fn json(&self) -> Value {
+        assert_eq!(self.status, Some(0), "{self}");
+        self.document()
     }
 
     /// Fails unless it refused with this status and this reason, and printed nothing else. Returns all that it said.

@@ -1,14 +1,18 @@
 //! Real loads in real cgroups for the loop to work on; all of it ends with its guards.
 #![allow(dead_code)]
 
+#[path = "../program/mod.rs"]
+mod program;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{Knob, Setting, Target, TaskId};
 use evenkeel_linux::testing::{TestCgroup, TestChild};
 pub use evenkeel_linux::testing::{TestProcess as Process, until};
+pub use program::{Ended, end};
 
 /// Loads of two tests at once would make each other's trials longer: one at a time.
 pub fn turn() -> std::sync::MutexGuard<'static, ()> {
@@ -16,31 +20,22 @@ pub fn turn() -> std::sync::MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-pub fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+/// Such a turn, and a directory for the program's state.
+pub fn begin() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
+    (turn(), tempfile::tempdir().unwrap())
 }
 
 /// The binary with a state directory.
 pub fn evenkeel(state: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.arg("--state-dir").arg(state).args(args).env_remove("EVENKEEL_LOG").stdin(Stdio::null());
+    let mut command = program::evenkeel(["--state-dir"]);
+    command.arg(state).args(args);
     command
 }
 
-/// Runs it to its end; its words must not be those of a panic.
+/// Runs it to its end.
 #[track_caller]
-pub fn run(state: &Path, args: &[&str]) -> Output {
-    let output = evenkeel(state, args).output().unwrap();
-    assert!(!text(&output.stderr).contains("panicked"), "{args:?}: {}", text(&output.stderr));
-    output
-}
-
-/// The one document on stdout of a command that succeeded.
-#[track_caller]
-pub fn json(output: &Output) -> serde_json::Value {
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let out = text(&output.stdout);
-    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
+pub fn run(state: &Path, args: &[&str]) -> Ended {
+    end(&mut evenkeel(state, args))
 }
 
 /// Fails unless `run` tells that everything went back.
@@ -58,10 +53,15 @@ pub fn hurried(dir: &Path, decide_within: &str) -> String {
 
 /// The same with other tables behind it.
 pub fn hurried_with(dir: &Path, decide_within: &str, more: &str) -> String {
-    let path = dir.join("hurried.toml");
     let text =
         format!("[run]\ndecide_within = \"{decide_within}\"\ncloser_look = \"0s\"\ninterval = \"200ms\"\n");
-    std::fs::write(&path, text + more).unwrap();
+    configured(dir, &(text + more))
+}
+
+/// A configuration file.
+pub fn configured(dir: &Path, text: &str) -> String {
+    let path = dir.join("evenkeel.toml");
+    std::fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
@@ -164,16 +164,22 @@ pub fn crowd(group: &Group) -> Vec<Process> {
 #[derive(Debug)]
 pub struct Agent {
     pub process: TestChild,
+    command: Command,
     words: PathBuf,
     result: PathBuf,
 }
 
 impl Agent {
+    /// Starts the program with its state and its words in a directory.
+    pub fn run(dir: &Path, args: &[&str]) -> Self {
+        Self::start(evenkeel(dir, args), dir)
+    }
+
     pub fn start(mut command: Command, dir: &Path) -> Self {
         let (words, result) = (dir.join("agent.stderr"), dir.join("agent.stdout"));
         command.stderr(std::fs::File::create(&words).unwrap());
         command.stdout(std::fs::File::create(&result).unwrap());
-        Self { process: TestChild(command.spawn().unwrap()), words, result }
+        Self { process: TestChild(command.spawn().unwrap()), command, words, result }
     }
 
     pub fn pid(&self) -> u32 {
@@ -181,20 +187,28 @@ impl Agent {
     }
 
     pub fn words(&self) -> String {
-        text(&std::fs::read(&self.words).unwrap())
+        String::from_utf8_lossy(&std::fs::read(&self.words).unwrap()).into_owned()
     }
 
     /// Waits for its end.
     #[track_caller]
-    pub fn end(&mut self) -> Output {
+    pub fn end(&mut self) -> Ended {
         let status = self.process.wait().unwrap();
-        let output = Output {
-            status,
-            stdout: std::fs::read(&self.result).unwrap(),
-            stderr: std::fs::read(&self.words).unwrap(),
-        };
-        assert!(!text(&output.stderr).contains("panicked"), "{}", text(&output.stderr));
-        output
+        let [stdout, stderr] = [&self.result, &self.words].map(|path| std::fs::read(path).unwrap());
+        Ended::of(&self.command, Output { status, stdout, stderr })
+    }
+
+    /// Asks it to end, and waits for that.
+    #[track_caller]
+    pub fn end_by(&mut self, signal: rustix::process::Signal) -> Ended {
+        self.signal(signal);
+        self.end()
+    }
+
+    /// Ends it without a chance to restore anything.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {
