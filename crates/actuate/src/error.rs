@@ -8,7 +8,6 @@ use crate::outcome::Recovery;
 
 /// Why nothing can be changed.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum ActuateError {
     /// The state directory is in use or cannot be used.
     #[error(transparent)]

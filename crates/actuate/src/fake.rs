@@ -42,7 +42,6 @@ pub struct Crashed;
 pub enum Event {
     /// The process ends, as by `kill -9`; an append under way is left half-done.
     Crash,
-    /// The operation fails.
     Fail(KernelError),
     /// A task ends.
     Vanish(u32),
@@ -54,7 +53,6 @@ pub enum Event {
     Fork {
         /// The parent; nothing happens when it is not there.
         parent: u32,
-        /// The child's number.
         child: u32,
         /// The child is reparented to pid 1 at once.
         orphan: bool,
@@ -63,7 +61,6 @@ pub enum Event {
     ForkBeside {
         /// The maker; nothing happens when it is not there.
         maker: u32,
-        /// The child's number.
         child: u32,
     },
     /// A thread calls `exec`: all others of its process end, and it takes over the main thread's number.
@@ -80,7 +77,6 @@ pub enum Event {
 #[derive(Debug, Clone)]
 pub struct World(Arc<Mutex<State>>);
 
-/// The world's kernel.
 #[derive(Debug, Clone)]
 pub struct FakeKernel(pub World);
 
@@ -107,7 +103,6 @@ impl World {
         self.add_thread(tid, tid, ppid)
     }
 
-    /// Adds a thread.
     pub fn add_thread(&self, tgid: u32, tid: u32, ppid: u32) -> TaskId {
         let mut state = self.lock();
         state.ticks += 1;
@@ -155,7 +150,6 @@ impl World {
         self.change(tid, |facts| facts.cgroup = format!("0::{cgroup}\n"));
     }
 
-    /// Something happens now.
     pub fn happens(&self, event: Event) {
         self.lock().happen(event);
     }
@@ -192,7 +186,6 @@ impl World {
         self.lock().namespaces = namespaces;
     }
 
-    /// Something happens now.
     pub fn happen(&self, event: Event) {
         self.lock().happen(event);
     }
@@ -214,7 +207,6 @@ impl World {
         state.disk_full = false;
     }
 
-    /// Operations so far.
     pub fn operations(&self) -> u64 {
         self.lock().operations
     }
@@ -250,12 +242,10 @@ impl World {
         self.lock().boot.push('+');
     }
 
-    /// Everything the actuator wrote.
     pub fn written(&self) -> Vec<(Target, Setting)> {
         self.lock().written.clone()
     }
 
-    /// The journal's bytes.
     pub fn journal(&self) -> Option<Vec<u8>> {
         self.lock().journal.clone()
     }
@@ -270,7 +260,6 @@ impl World {
         self.lock().journal = bytes;
     }
 
-    /// Journals set aside.
     pub fn set_aside(&self) -> Vec<Vec<u8>> {
         self.lock().aside.clone()
     }

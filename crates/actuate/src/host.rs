@@ -14,7 +14,6 @@ use crate::kernel::KernelError;
 
 /// Why a setting was not made or not put back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum HostError {
     #[error("{0}: there is none")]
     Gone(String),

@@ -66,17 +66,14 @@ pub struct Origin {
     pub descendant: bool,
 }
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub enum Record {
-    /// First line.
     Header(Header),
     /// A property as it was found, before its first write.
     Found {
         /// Whose.
         target: Target,
-        /// The original value.
         original: Setting,
         /// How to recognise the target.
         origin: Origin,
@@ -85,20 +82,16 @@ pub enum Record {
     Wrote {
         /// Whose.
         target: Target,
-        /// The value.
         to: Setting,
     },
     /// A task that may be found pinned to one of these CPUs. Journals have called it so since version 2.
     #[serde(rename = "lent")]
     TemporaryPin {
-        /// Whose affinity.
         target: Target,
-        /// The CPUs.
         cpus: CpuSet,
     },
 }
 
-/// What a journal holds.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Contents {
     /// Readable records, in order.

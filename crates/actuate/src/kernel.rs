@@ -14,15 +14,12 @@ pub struct Namespaces {
     pub pid: Option<u64>,
     /// Start times of tasks.
     pub time: Option<u64>,
-    /// Links.
     pub net: Option<u64>,
-    /// Paths of cgroups.
     pub cgroup: Option<u64>,
 }
 
 /// Why the kernel did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum KernelError {
     /// The task ended or the cgroup was removed. Normal.
     #[error("gone")]

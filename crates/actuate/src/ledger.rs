@@ -151,7 +151,6 @@ impl Ledger {
         self.medium.replace_decision(bytes)
     }
 
-    /// Forgets it.
     pub fn forget(&mut self) -> std::io::Result<()> {
         self.medium.remove_decision()
     }

@@ -7,7 +7,6 @@
 //!
 //! What is promised, how, and what is not: `docs/safety.md`, `docs/undo.md`.
 
-#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod actuator;

@@ -82,10 +82,8 @@ pub trait Medium {
     fn name(&self) -> PathBuf;
 }
 
-/// Who holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Its pid.
     pub pid: u32,
     /// Wall clock when it took the lock, seconds since 1970.
     pub since: u64,
@@ -93,7 +91,6 @@ pub struct Holder {
 
 /// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum OpenError {
     #[error("another evenkeel is at work{}; end it first (`evenkeel restore --stop`)", holder(.0))]
     Busy(Option<Holder>),

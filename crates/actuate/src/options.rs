@@ -5,7 +5,6 @@
 pub struct Options {
     /// Real-time policies (FIFO, RR) and `cpu.rt_runtime_us` may be set. Tasks found real-time stay untouched.
     pub allow_realtime: bool,
-    /// `SCHED_DEADLINE` may be set.
     pub allow_deadline: bool,
     /// BPF schedulers may be started.
     pub allow_scx: bool,

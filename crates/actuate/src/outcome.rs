@@ -19,7 +19,6 @@ pub struct Applied {
 /// What came of one change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// Written and read back.
     Applied(Applied),
     /// It had that value already; nothing was written.
     Unchanged,
@@ -38,11 +37,8 @@ pub enum Verdict {
 pub struct ChangeOutcome {
     /// What was to be changed.
     pub target: Target,
-    /// Which property.
     pub knob: Knob,
-    /// The value asked for.
     pub to: Setting,
-    /// What came of it.
     pub verdict: Verdict,
 }
 
@@ -56,7 +52,6 @@ pub struct SetReport {
 }
 
 impl SetReport {
-    /// Number of changes written.
     pub fn applied(&self) -> usize {
         self.count(|v| matches!(v, Verdict::Applied(_)))
     }
@@ -96,15 +91,12 @@ impl SetReport {
 /// One property of one target, in a report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Item {
-    /// Task or cgroup.
     pub target: Target,
-    /// Which property.
     pub knob: Knob,
     /// The task's name when it was first changed; `None` for a cgroup.
     pub comm: Option<String>,
     /// Value found when it was restored; `None` when it could not be read.
     pub found: Option<Setting>,
-    /// The original value.
     pub original: Setting,
     /// It inherited our value from a tuned parent.
     pub descendant: bool,
@@ -112,7 +104,6 @@ pub struct Item {
     pub note: Option<String>,
 }
 
-/// What was restored.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct RestoreReport {
     /// Written back and verified.
@@ -167,7 +158,6 @@ pub struct Recovery {
     pub left_behind: bool,
     /// The predecessor's pid, where its journal says.
     pub pid: Option<u32>,
-    /// What was restored.
     pub report: RestoreReport,
     /// Where an unreadable journal was kept.
     pub kept_aside: Option<PathBuf>,

@@ -56,7 +56,6 @@ pub trait Run: Send {
 /// `src/core/unit.c`), in a file for each property.
 const DROP_INS: [&str; 2] = ["/run/systemd/system.control", "/run/systemd/transient"];
 
-/// Programs of the host.
 #[derive(Debug, Clone, Copy)]
 pub struct RunProgram;
 

@@ -27,7 +27,6 @@ pub enum Left {
     Gone,
     /// The task runs another program since.
     Exec,
-    /// Somebody else changed it.
     Foreign(Setting),
     /// The journal does not name it: it was never made, or was taken back.
     NotJournaled,

@@ -27,7 +27,6 @@ pub(crate) struct Entry {
     pub sequence: u64,
     /// How many of `wrote` are on disk; 0: the original is not either.
     pub journaled: usize,
-    /// See [`crate::Options::rewrite`].
     pub rewrite: bool,
 }
 

@@ -74,7 +74,6 @@ pub(crate) fn same(read: &Setting, written: &Setting, widest: Option<&CpuSet>) -
 /// What to write so that `present` loses what is ours, and whether only a part of it was.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reverse {
-    /// The value to write.
     pub to: Setting,
     /// Somebody else changed other parts, which stay.
     pub partial: bool,

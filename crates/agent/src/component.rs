@@ -107,7 +107,6 @@ pub(crate) enum Woken {
     Word,
 }
 
-/// The loop's timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
     end: Instant,

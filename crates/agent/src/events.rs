@@ -6,7 +6,6 @@ use evenkeel_base::{Observation, Plan};
 use evenkeel_policy::trial::{Decision, Part};
 use evenkeel_policy::window::Summary;
 
-/// Something that happened.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A remark for people, such as history that cannot be written.
@@ -53,7 +52,6 @@ pub enum Event<'a> {
 
 /// Whoever drives the loop.
 pub trait Watcher {
-    /// Something happened.
     fn event(&mut self, _event: &Event<'_>) {}
 
     /// Whether the loop should end; asked several times a second.

@@ -62,7 +62,6 @@ pub(crate) struct SloReader {
 }
 
 impl SloReader {
-    /// Begins to ask.
     pub fn start(slo: RequestSlo) -> Self {
         Self {
             scraper: Scraper::start(&slo),

@@ -31,7 +31,6 @@ pub struct Summary {
     pub pass: usize,
     /// Found wrong and not ignored, of any severity.
     pub fail: usize,
-    /// Not known.
     pub unknown: usize,
     /// Found wrong or unknown, and ignored by the policy file.
     pub ignored: usize,

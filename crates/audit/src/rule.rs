@@ -66,7 +66,6 @@ impl Finding {
 /// Everything a rule may look at.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
-    /// Facts read once.
     pub facts: &'a HostFacts,
     /// Rates between two samples, ownership, topology.
     pub observation: &'a Observation,

@@ -4,7 +4,6 @@ use std::io;
 
 /// Why a program is not in the kernel, or gave nothing.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum BpfError {
     #[error("the kernel has no BTF (no /sys/kernel/btf/vmlinux): it needs CONFIG_DEBUG_INFO_BTF")]
     NoBtf,

@@ -53,7 +53,6 @@ pub enum Left {
     Ended,
 }
 
-/// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A CPU changes hands. Who leaves it is whom the switch before brought.
@@ -65,9 +64,7 @@ pub enum What {
         /// What becomes of who leaves.
         left: Left,
     },
-    /// A thread becomes runnable.
     Wakeup {
-        /// Thread.
         tid: u32,
         /// CPU whose queue it joins, modulo 65,536.
         cpu: u32,
@@ -76,9 +73,7 @@ pub enum What {
         /// For the first time: it was not there before.
         born: bool,
     },
-    /// A thread's CPU changes.
     Migrate {
-        /// Thread.
         tid: u32,
         /// New CPU, modulo 65,536.
         cpu: u32,
@@ -177,9 +172,7 @@ impl Event {
 pub struct Ended {
     /// `CLOCK_MONOTONIC`, ns.
     pub when_ns: u64,
-    /// Thread.
     pub tid: u32,
-    /// Its process.
     pub tgid: u32,
     /// Name at the end.
     pub comm: String,
@@ -196,7 +189,6 @@ pub struct Snapshot {
     pub to_ns: u64,
     /// By CPU, each in order of time.
     pub cpus: Vec<Vec<Event>>,
-    /// Threads that ended lately.
     pub ended: Vec<Ended>,
 }
 

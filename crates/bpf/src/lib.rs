@@ -7,7 +7,6 @@
 //! kernel's BTF (CO-RE), so that one object serves kernels 5.15 to current. Nothing is pinned: programs, maps and links
 //! belong to descriptors of this process and go with it, however it ends.
 
-#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod error;

@@ -82,7 +82,6 @@ unsafe impl Pod for Domain {}
 // SAFETY: as above.
 unsafe impl Pod for Task {}
 
-/// The programs at work.
 pub struct Watch {
     // Keeps the programs attached.
     _ebpf: Ebpf,
@@ -140,7 +139,6 @@ impl Watch {
         self.tasks.insert(id.tid, task, 0).map_err(|error| BpfError::refused("following a task", error))
     }
 
-    /// No longer.
     pub fn forget(&mut self, tid: u32) {
         // One that is not there is as good as forgotten.
         let _ = self.tasks.remove(&tid);
@@ -152,7 +150,6 @@ impl Watch {
         unsafe { BorrowedFd::borrow_raw(self.offers.as_raw_fd()) }
     }
 
-    /// The next offer.
     pub fn take(&mut self) -> Option<Offer> {
         let item = self.offers.next()?;
         let word = |at: usize| Some(u32::from_ne_bytes(item.get(at..at + 4)?.try_into().ok()?));

@@ -54,7 +54,6 @@ unsafe impl Pod for Account {}
 // SAFETY: as above.
 unsafe impl Pod for Usual {}
 
-/// The programs at work.
 pub struct QuotaUse {
     // Keeps the programs attached.
     _ebpf: Ebpf,

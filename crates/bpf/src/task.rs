@@ -29,9 +29,7 @@ const MIX_CPU: u64 = 0xc2b2_ae3d_27d4_eb4f;
 /// What the kernel knows of one thread, read in one instant. Times are nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskRecord {
-    /// Process.
     pub tgid: u32,
-    /// Thread.
     pub tid: u32,
     /// Start since boot, suspended time included.
     pub start_ns: u64,
@@ -43,15 +41,12 @@ pub struct TaskRecord {
     pub waited_ns: u64,
     /// Times it was given a CPU (`sched_info.pcount`).
     pub timeslices: u64,
-    /// Voluntary switches.
     pub voluntary: u64,
-    /// Involuntary switches.
     pub involuntary: u64,
     /// Parent process; 0 for none.
     pub ppid: u32,
     /// CPU it ran on last; `None` where this kernel keeps that elsewhere than known here.
     pub cpu: Option<u32>,
-    /// A kernel thread.
     pub kernel_thread: bool,
     /// On its way out, or a zombie.
     pub exiting: bool,

@@ -44,7 +44,6 @@ pub fn scope_of(cell: Option<u64>) -> Option<ScopeNumber> {
     cell.map(|id| (id >> SCOPE_SHIFT) as ScopeNumber)
 }
 
-/// How to watch.
 #[derive(Debug, Clone, Default)]
 pub struct WatchOptions {
     /// Threads there may be; 0 for a guess.

@@ -62,7 +62,6 @@ impl Target {
         Self { heavy, ..self }
     }
 
-    /// Runs it once.
     pub fn call(&self, input: &[u8]) {
         match self.run {
             Run::Text(run) => run(&String::from_utf8_lossy(input)),

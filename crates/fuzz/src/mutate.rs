@@ -213,7 +213,6 @@ fn lines(bytes: &mut Vec<u8>, random: &mut StdRng) {
     *bytes = lines.concat();
 }
 
-/// Exchanges two words.
 fn words(bytes: &mut Vec<u8>, random: &mut StdRng) {
     let mut words: Vec<Vec<u8>> =
         bytes.split_inclusive(|byte| !byte.is_ascii_alphanumeric()).map(<[u8]>::to_vec).collect();

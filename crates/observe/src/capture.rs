@@ -32,7 +32,6 @@ use crate::runtimes::{Endpoints, FACTS_FILE, ask_once};
 use crate::sampler::{Sampler, Select};
 use crate::{ObserveError, Observer, ObserverOptions, vm};
 
-/// What is captured.
 #[derive(Debug, Clone)]
 pub struct CaptureOptions {
     /// Time between the two samples.
@@ -43,10 +42,8 @@ pub struct CaptureOptions {
     pub runtimes: Endpoints,
 }
 
-/// What was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Captured {
-    /// Files.
     pub files: u64,
     /// Bytes in them.
     pub bytes: u64,
@@ -56,7 +53,6 @@ pub struct Captured {
 
 /// Why a tree could not be written or used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum CaptureError {
     #[error("{}: exists and is not empty; name a new directory", .0.display())]
     NotEmpty(PathBuf),

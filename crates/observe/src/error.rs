@@ -4,7 +4,6 @@ use evenkeel_linux::ReadError;
 
 /// What went wrong; a vanished task or cgroup never is.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum ObserveError {
     /// A kernel file is unreadable or malformed.
     #[error(transparent)]

@@ -32,7 +32,6 @@ const LONGEST_NS: u64 = 30 * 86_400_000_000_000;
 /// Why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    /// Reading failed.
     #[error("reading a recording: {0}")]
     Read(#[from] io::Error),
     /// It is something else.
@@ -234,7 +233,6 @@ impl Recording {
             .filter_map(|event| Some((event.when_ns, event.what()?)))
     }
 
-    /// CPUs that were recorded.
     pub fn cpus(&self) -> usize {
         self.cpus.len()
     }
@@ -320,7 +318,6 @@ impl Threads<'_> {
         self.views.iter().map(AsRef::as_ref)
     }
 
-    /// The living.
     pub fn living(&self) -> impl Iterator<Item = Place> + '_ {
         self.living.values().copied()
     }

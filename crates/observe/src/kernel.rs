@@ -42,7 +42,6 @@ pub struct KernelFacts {
     pub scheduler: Option<Scheduler>,
     /// `v1`, `v2`, `hybrid` (v1 controllers with the v2 hierarchy mounted next to them) or `none`.
     pub cgroup: Option<String>,
-    /// What it offers.
     pub features: Features,
 }
 

@@ -5,7 +5,6 @@
 //! samples, and slow files are read only for new tasks and tasks asked for. A descriptor of a dead task answers
 //! `ESRCH`, whoever has its number now, so counters of two tasks are never mixed.
 
-#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod beside;

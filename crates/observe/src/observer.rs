@@ -30,10 +30,8 @@ const TOPOLOGY_AGE: Duration = Duration::from_secs(60);
 const SLICE_AGE: Duration = Duration::from_secs(30);
 
 evenkeel_base::defaults! {
-/// How to observe.
 #[derive(Debug, Clone)]
 pub struct ObserverOptions {
-    /// How tasks are sampled.
     pub sampling: Sampling = Sampling::Auto,
     /// Tasks whose context switches are read with each [`Observer::sample`] (slow by `/proc`); none by default.
     pub switches: Select = Select::None,

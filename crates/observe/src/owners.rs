@@ -14,7 +14,6 @@ use crate::vm;
 /// How long after its appearance a container's name is asked for.
 const ASK_FOR: Duration = Duration::from_secs(10);
 
-/// The owners found.
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
     pub containers: Vec<ContainerView>,
@@ -60,7 +59,6 @@ impl Owners {
         self.runtimes.wait(at_most);
     }
 
-    /// See [`Runtimes::ask_again`].
     pub(crate) fn ask_again(&self, at_most: Duration) -> bool {
         self.runtimes.ask_again(at_most)
     }

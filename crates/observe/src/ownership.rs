@@ -28,9 +28,7 @@ pub struct PodPath {
 /// Whose a path is; the innermost of each kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
-    /// Container.
     pub container: Option<ContainerPath>,
-    /// Kubernetes pod.
     pub pod: Option<PodPath>,
     /// systemd unit (`ssh.service`, `session-3.scope`, `user.slice`).
     pub unit: Option<String>,

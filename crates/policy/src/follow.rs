@@ -49,9 +49,7 @@ impl Window {
 /// Windows that are not unusual, thousandths of one CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usual {
-    /// The least of them.
     pub least: f64,
-    /// The most.
     pub most: f64,
 }
 

@@ -30,7 +30,6 @@ pub use track::Open;
 use track::Track;
 
 evenkeel_base::defaults! {
-/// Limits of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuardLimits {
@@ -79,7 +78,6 @@ impl GuardLimits {
     }
 }
 
-/// Who is guarded.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// A task of the scope.
@@ -121,9 +119,7 @@ pub enum Harm {
 /// A limit that is not shown to be kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Doubt {
-    /// Who.
     pub subject: Subject,
-    /// What is feared.
     pub harm: Harm,
     /// Value under the baseline (percent of a CPU, seconds waited per second of work or, by the rest of the host, per second,
     /// share of waits; of requests a hundredth for each time that they are as many as are promised).

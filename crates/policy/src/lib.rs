@@ -1,6 +1,5 @@
 //! What should change, and is it proved? Pure decisions on observations, no I/O.
 
-#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod follow;

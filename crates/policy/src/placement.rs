@@ -12,7 +12,6 @@ use evenkeel_base::{CpuSet, Topology};
 
 use evenkeel_base::stats;
 
-/// One thing to place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load<'a> {
     /// Demand, percent of one CPU.
@@ -34,7 +33,6 @@ pub struct Slot {
     pub fixed_pct: f64,
     /// Index into the slots of the SMT siblings' group: equal numbers share a core.
     pub core: u32,
-    /// NUMA node.
     pub node: u32,
 }
 

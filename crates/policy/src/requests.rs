@@ -18,7 +18,6 @@ const COUNTED: (usize, usize) = (2, 3);
 /// Most of the way from the baseline's share to all requests that a change may take it.
 const MOST_WAY: f64 = 0.5;
 
-/// Requests of one window.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Requests {
     /// Answered in it.
@@ -32,7 +31,6 @@ pub struct Requests {
 pub struct RequestTarget {
     /// Share of the requests that may take longer, 0 to 1, both excluded.
     pub slow_share: f64,
-    /// The bound, seconds.
     pub bound_s: f64,
 }
 
@@ -91,7 +89,6 @@ fn counts(windows: &[Option<Requests>]) -> Counts {
 }
 
 impl RequestTail {
-    /// Takes in a window.
     pub fn add(&mut self, requests: Option<Requests>, candidate: bool) {
         if candidate { &mut self.candidate } else { &mut self.baseline }.push(requests);
     }

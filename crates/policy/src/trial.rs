@@ -49,7 +49,6 @@ pub struct TrialRules {
     pub wait_price: f64,
     /// Probability that a change is kept that does not help, of the whole decision.
     pub alpha: f64,
-    /// Limits of the guard.
     pub guard: GuardLimits,
     /// Where services count: what background work, which may wait, is to get at least, percent of one CPU.
     pub least_pct: f64,

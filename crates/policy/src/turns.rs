@@ -54,7 +54,6 @@ pub struct Tick {
     pub waited_s: f64,
 }
 
-/// How two groups compete.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rivals {
     /// How many times as much the first weighs as the second.
@@ -78,13 +77,9 @@ pub enum Step {
         used: f64,
     },
     /// The quota goes: it was held for long enough, or the group is not looked at any more.
-    Release {
-        /// Whose.
-        taker: String,
-    },
+    Release { taker: String },
     /// The quota goes, and none is set again: `victim` got nothing under any.
     GiveUp {
-        /// Whose.
         taker: String,
         /// Who got nothing.
         victim: String,

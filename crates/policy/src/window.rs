@@ -11,13 +11,11 @@ pub type Owner = Arc<str>;
 /// Counters of one task over one window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskWindow {
-    /// Who.
     pub id: TaskId,
     /// Whether the settings on trial are meant for it.
     pub in_scope: bool,
     /// What it belongs to; `None` where that is not known.
     pub owner: Option<Owner>,
-    /// CPU time got, seconds.
     pub ran_s: f64,
     /// Time runnable without a CPU, seconds; `None` where the kernel does not count it.
     pub waited_s: Option<f64>,
@@ -28,7 +26,6 @@ pub struct TaskWindow {
 /// One window under one candidate's settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Window {
-    /// Length, seconds.
     pub seconds: f64,
     /// Tasks alive at its end that ran or waited in it.
     pub tasks: Vec<TaskWindow>,
@@ -45,11 +42,8 @@ pub struct Rates {
     pub got_pct: f64,
     /// Time waiting, percent of the window.
     pub waited_pct: Option<f64>,
-    /// See [`TaskWindow::waits`].
     pub waits: Option<u64>,
-    /// See [`TaskWindow::in_scope`].
     pub in_scope: bool,
-    /// See [`TaskWindow::owner`].
     pub owner: Option<Owner>,
 }
 
@@ -66,7 +60,6 @@ const NEVER_SLEEPS_PCT: f64 = 98.0;
 /// A window as decisions use it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
-    /// Length, seconds.
     pub seconds: f64,
     /// CPU got by the scope, percent of one CPU.
     pub got_pct: f64,
@@ -74,7 +67,6 @@ pub struct Summary {
     pub waited_pct: f64,
     /// Estimated fulfilment: sum got / sum (got / (1 - waited fraction)). A label, never a verdict.
     pub fulfilment: Option<f64>,
-    /// Every task.
     pub tasks: BTreeMap<TaskId, Rates>,
     /// CPU of everything outside the scope, percent of one CPU.
     pub outside_pct: Option<f64>,

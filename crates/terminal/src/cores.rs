@@ -9,7 +9,6 @@ use crate::census::{Census, Key};
 /// Who used a CPU and is not there at the end of an interval.
 pub const OTHERS: &str = "(ended or moved on)";
 
-/// A CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Core {
     pub cpu: u32,

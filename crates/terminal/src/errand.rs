@@ -27,7 +27,6 @@ pub trait Host: Send + Sync + 'static {
     fn running(&self) -> Result<Running, String>;
 }
 
-/// The loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Running {
     /// Who is at work since when, in lines.

@@ -21,7 +21,6 @@ pub const MAX_INTERVAL: Duration = Duration::from_secs(60);
 /// How long `why` looks.
 pub const WHY_TIME: Duration = Duration::from_secs(5);
 
-/// Something that happened.
 #[derive(Debug)]
 pub enum Event {
     Key(KeyEvent),
@@ -74,7 +73,6 @@ pub struct Why {
     pub list: List,
 }
 
-/// Everything.
 #[derive(Debug, Default)]
 pub struct Model {
     /// What the terminal can show.
@@ -134,7 +132,6 @@ pub struct Model {
 }
 
 impl Model {
-    /// A first state.
     pub fn new(skin: Skin, interval: Duration, grouping: Grouping) -> Self {
         let order = Order { grouping, ..Order::default() };
         Self { skin, interval, size: (80, 24), order, ..Self::default() }

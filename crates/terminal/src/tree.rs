@@ -176,7 +176,6 @@ fn by_name(a: &str, b: &str) -> Ordering {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Order {
     pub grouping: Grouping,
-    /// Sorted by.
     pub column: Column,
     pub reversed: bool,
     /// Also who did nothing.

@@ -17,12 +17,10 @@ struct Step {
     throttled_s: f32,
 }
 
-/// Somebody's last minute.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Trend {
     /// By the number of the step, in a circle.
     steps: [Step; STEPS],
-    /// The newest step.
     newest: u64,
 }
 

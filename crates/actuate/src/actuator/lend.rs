@@ -12,7 +12,6 @@ use crate::value::{original_of, same};
 /// A task whose affinity may be changed for an instant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TemporaryPin {
-    /// Who.
     pub id: TaskId,
     /// The affinity as it reads now.
     pub present: CpuSet,

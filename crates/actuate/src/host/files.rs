@@ -33,7 +33,6 @@ pub struct Queues {
 }
 
 impl Files {
-    /// This host's.
     pub fn new() -> Self {
         Self { root: "/".into() }
     }

@@ -57,10 +57,8 @@ impl Owner {
     }
 }
 
-/// A group's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Whose packets.
     pub owner: Owner,
     /// At most this, bits a second, packets' headers included.
     pub bits_per_s: u64,
@@ -73,9 +71,7 @@ pub struct ClassCounters {
     pub class: u16,
     /// Bytes sent, headers included.
     pub bytes: u64,
-    /// Packets sent.
     pub packets: u64,
-    /// Packets dropped.
     pub drops: u64,
 }
 

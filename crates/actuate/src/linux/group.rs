@@ -60,7 +60,6 @@ impl Groups {
         }
     }
 
-    /// See [`crate::Kernel::group_id`].
     pub fn id(&self, group: &GroupRef, knob: Knob) -> Result<u64, KernelError> {
         let dir = self.dir(group, knob)?;
         match std::fs::metadata(&dir) {
@@ -110,7 +109,6 @@ impl Groups {
         self.cpuset.is_none()
     }
 
-    /// Reads a property.
     pub fn read(&self, group: &GroupRef, knob: Knob) -> Result<Setting, KernelError> {
         let dir = self.dir(group, knob)?;
         Ok(match (knob, group.v2) {
@@ -134,7 +132,6 @@ impl Groups {
         })
     }
 
-    /// Writes a property.
     pub fn write(&self, group: &GroupRef, to: &Setting) -> Result<(), KernelError> {
         let dir = Cgroup::new(self.dir(group, to.knob())?, group.v2);
         let written = match (to, group.v2) {

@@ -110,7 +110,6 @@ fn numbers(dir: &str) -> Result<Vec<u32>, KernelError> {
     Ok(found)
 }
 
-/// See [`crate::Kernel::tasks_born_since`].
 pub(super) fn born_since(since: u64, processes: &BTreeSet<u32>) -> Result<Vec<TaskFacts>, KernelError> {
     let mut born = Vec::new();
     for tgid in numbers("/proc")? {

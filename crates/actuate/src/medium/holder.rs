@@ -14,7 +14,6 @@ use super::{FileMedium, LOCK, OpenError};
 /// A process that holds the lock. The handle is of that very process, whoever gets its number later.
 #[derive(Debug)]
 pub struct LockHolder {
-    /// Its number.
     pub pid: u32,
     handle: OwnedFd,
 }

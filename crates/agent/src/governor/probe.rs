@@ -15,7 +15,6 @@ fn work(rounds: u64, seed: u64) -> u64 {
     (0..rounds).fold(seed | 1, |x, _| std::hint::black_box(x ^ x << 13).rotate_left(7))
 }
 
-/// Takes probes.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     recent: VecDeque<u64>,

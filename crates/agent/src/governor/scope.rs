@@ -66,7 +66,6 @@ fn told(auto: &Auto) -> LastReported {
     (auto.governor().onsets(), std::mem::discriminant(&verdict), known)
 }
 
-/// The scope's cgroup.
 #[derive(Debug)]
 struct Group {
     target: GroupRef,

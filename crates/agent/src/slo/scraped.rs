@@ -263,7 +263,6 @@ fn known(page: &str) -> Option<String> {
     KNOWN.iter().find(|name| is_there(name)).map(|name| (*name).to_owned())
 }
 
-/// All endpoints.
 #[derive(Debug, Default)]
 struct Services {
     asked: BTreeMap<Target, Asked>,

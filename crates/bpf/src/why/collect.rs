@@ -73,7 +73,6 @@ pub enum Culprit {
     Idle,
     /// A thread; in a watch of all only the kernel's.
     Task {
-        /// Thread.
         tid: u32,
         /// When it started, see [`may_have_started`].
         start: u32,
@@ -83,14 +82,11 @@ pub enum Culprit {
         comm: String,
         /// Inode number of its cgroup's directory; 0 when not known.
         cgroup: u64,
-        /// One of the kernel's.
         kernel_thread: bool,
     },
     /// In a watch of all: the threads of a cell, by index.
     Group(usize),
-    /// An interrupt's handler.
     Irq(u32, String),
-    /// Deferred work of interrupts.
     SoftIrq(&'static str),
 }
 
@@ -108,7 +104,6 @@ pub fn may_have_started(start: u32, ticks: u64) -> bool {
 pub struct Blame {
     /// Index into [`Seen::cells`].
     pub cell: usize,
-    /// Who.
     pub culprit: Culprit,
     /// For how long, ns, summed over waiting threads.
     pub ns: u64,

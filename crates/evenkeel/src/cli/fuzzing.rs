@@ -24,7 +24,6 @@ fn in_text(error: &FileError, text: &str) {
     assert!((1..=text.lines().count() + 1).contains(&error.line), "{error}");
 }
 
-/// The configuration file.
 pub fn config(text: &str) {
     let Some(global) = global() else { return };
     match settings::of_text(global, Path::new("config.toml"), text) {

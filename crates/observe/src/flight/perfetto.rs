@@ -20,7 +20,7 @@ use proto::{
     TrackDescriptor, TrackEvent,
 };
 
-#[allow(missing_docs, clippy::all)]
+#[allow(clippy::all)]
 mod proto {
     include!(concat!(env!("OUT_DIR"), "/perfetto.protos.rs"));
 }

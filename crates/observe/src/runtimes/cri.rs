@@ -9,7 +9,7 @@ use prost::Message;
 use super::connect;
 use super::facts::{Address, ContainerFacts, PodFacts, RuntimeFacts, sorted};
 
-#[allow(missing_docs, clippy::all)]
+#[allow(clippy::all)]
 mod proto {
     include!(concat!(env!("OUT_DIR"), "/cri_client/runtime.v1.rs"));
 }

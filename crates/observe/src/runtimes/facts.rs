@@ -40,7 +40,6 @@ impl Address {
 /// A container, as its runtime describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerFacts {
-    /// Name.
     pub name: String,
     /// `docker`, `podman`, `containerd`, `cri-o`.
     pub runtime: String,
@@ -56,11 +55,8 @@ pub struct ContainerFacts {
 /// A pod, as its runtime describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodFacts {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
-    /// Annotations.
     pub annotations: Vec<(String, String)>,
     /// Where it is reached; of those that were asked for only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

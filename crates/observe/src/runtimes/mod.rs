@@ -37,7 +37,6 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// Nobody.
     pub fn none() -> Self {
         Self::default()
     }

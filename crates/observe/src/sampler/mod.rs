@@ -57,7 +57,6 @@ pub enum Sampling {
     /// By BPF where that works, else by `/proc`, saying why.
     #[default]
     Auto,
-    /// By `/proc`.
     Proc,
     /// By BPF; where that does not work it is an error.
     Bpf,

@@ -12,7 +12,6 @@ pub enum Threshold {
     Window {
         /// Length of the window, seconds.
         window_s: f64,
-        /// The threshold.
         share: f64,
     },
     /// Use above `free` fills a bucket of `burst_s` CPU seconds; when it is full, throttling lasts `penalty_s`.
@@ -39,7 +38,6 @@ impl Threshold {
 /// A rule with how badly it fits: the mean relative error of its thresholds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
-    /// The rule.
     pub threshold: Threshold,
     /// Root mean square of relative errors.
     pub error: f64,

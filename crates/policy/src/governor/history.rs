@@ -3,12 +3,10 @@
 /// Most ticks kept; when there are more, neighbours are joined, the oldest first.
 const MOST: usize = 6000;
 
-/// A stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tick {
     /// Its end, seconds since the start.
     pub end_s: f64,
-    /// Its length, seconds.
     pub seconds: f64,
     /// CPU got, seconds.
     pub got_s: f64,
@@ -36,7 +34,6 @@ pub struct History {
 }
 
 impl History {
-    /// Adds a tick.
     pub fn push(&mut self, tick: Tick) {
         self.ticks.push(tick);
         if self.ticks.len() > MOST {
@@ -100,7 +97,6 @@ impl History {
         self.ticks.get(index).map_or(0.0, |tick| tick.seconds)
     }
 
-    /// The ticks.
     pub fn ticks(&self) -> &[Tick] {
         &self.ticks
     }
@@ -110,7 +106,6 @@ impl History {
         &self.onsets
     }
 
-    /// When it ended.
     pub fn ends(&self) -> &[f64] {
         &self.ends
     }

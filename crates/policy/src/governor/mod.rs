@@ -31,7 +31,6 @@ pub use verdict::Verdict;
 pub struct DemandSample {
     /// Time at its end, seconds since the scope began.
     pub at_s: f64,
-    /// Its length, seconds.
     pub seconds: f64,
     /// CPU the scope got, seconds.
     pub got_s: f64,
@@ -41,7 +40,6 @@ pub struct DemandSample {
 }
 
 evenkeel_base::defaults! {
-/// How to govern.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rules {
     /// CPUs the scope could use.
@@ -135,7 +133,6 @@ enum State {
     },
 }
 
-/// Governs one scope.
 #[derive(Debug, Clone)]
 pub struct Governor {
     rules: Rules,

@@ -4,16 +4,12 @@ use std::fmt;
 
 use super::fit::Threshold;
 
-/// What takes the CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
     /// Nothing worth mentioning.
     Nothing,
     /// Another guest on the same core: this share of what is wanted, all the time.
-    SharedCore {
-        /// Share stolen.
-        stolen: f64,
-    },
+    SharedCore { stolen: f64 },
     /// Use is throttled.
     Throttled {
         /// The rule, once an end of throttling has shown it.

@@ -37,7 +37,6 @@ impl Tail {
         Self { bound_ns, ..Self::default() }
     }
 
-    /// Takes in a window.
     pub fn add(&mut self, waits: Histogram, candidate: bool) {
         if candidate { &mut self.candidate } else { &mut self.baseline }.push(waits);
     }

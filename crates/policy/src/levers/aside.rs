@@ -11,13 +11,11 @@ use evenkeel_base::{CpuSet, TaskId};
 use super::lever::Lever;
 use super::pull::movable;
 
-/// The lever's name.
 pub const ASIDE: &str = "aside";
 
 /// A service that has woken on a CPU is taken to be there for so long, nanoseconds.
 const STAYS_NS: u64 = 5_000_000;
 
-/// See the module.
 pub const LEVER: Lever = Lever {
     name: ASIDE,
     why: "background work moves to another CPU when a service's task wakes behind it",

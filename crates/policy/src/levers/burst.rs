@@ -13,7 +13,6 @@ const MEAN: f64 = 0.9;
 /// Periods throttled, of those with work, from which it is worth a change.
 const OFTEN: f64 = 0.02;
 
-/// See the module.
 pub const BURST: Lever = Lever {
     name: "burst",
     why: "what a quota leaves unused in one period may be used in the next",

@@ -36,7 +36,6 @@ pub const TIGHT_HEADROOM: Lever = Lever {
     follow: |scene| follow(scene, TIGHT),
     ..OF_LEFT
 };
-/// See [`TIGHT_HEADROOM`].
 pub const TIGHTEST_HEADROOM: Lever = Lever {
     name: "tightest headroom",
     propose: |scene| propose(scene, TIGHTEST),

@@ -6,10 +6,8 @@ use evenkeel_base::{Change, CpuSet, Observation, SchedAttr, Setting, Target, Tas
 
 use super::lever::{Features, MAX_SLICE_NS, MIN_LOAD_PCT};
 
-/// What levers look at.
 #[derive(Debug)]
 pub struct Scene<'a> {
-    /// The host.
     pub observation: &'a Observation,
     /// Tasks in the scope that may be changed, see [`Scene::new`].
     pub tasks: Vec<Subject<'a>>,
@@ -21,7 +19,6 @@ pub struct Scene<'a> {
     pub own: Vec<bool>,
     /// For each group whether it holds tasks of services and no others; empty unless services are named beside background work.
     pub services: Vec<bool>,
-    /// What this kernel offers.
     pub features: Features,
     /// Tasks of services with a bound on their waits, where those may be changed: see [`Scene::serving`].
     pub served: Vec<Served<'a>>,
@@ -48,7 +45,6 @@ pub struct GroupUse {
 /// One task that may be changed.
 #[derive(Debug, Clone)]
 pub struct Subject<'a> {
-    /// The task as observed.
     pub task: &'a TaskView,
     /// What it had before evenkeel touched it.
     pub found: SchedAttr,

@@ -44,9 +44,7 @@ const CLOSE: f64 = 4.0;
 /// Whose settings are in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arm {
-    /// The change's.
     Change,
-    /// The baseline's.
     Baseline,
 }
 
@@ -83,7 +81,6 @@ const BLOCK: [(Arm, bool); 7] = [
     (Arm::Change, true),
 ];
 
-/// The schedule.
 #[derive(Debug, Clone)]
 pub struct Holdout {
     rules: HoldoutRules,

@@ -297,7 +297,6 @@ impl Monitor {
         }
     }
 
-    /// Blocks compared so far.
     pub fn blocks(&self) -> u64 {
         self.gain.values()
     }

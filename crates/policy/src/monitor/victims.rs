@@ -43,13 +43,11 @@ const LEAST_VARIANCE: f64 = 1e-6;
 /// Who is watched.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// One task.
     Task(TaskId),
     /// What is outside the scope of a container, machine or top-level cgroup, by name.
     Group(String),
     /// Everything outside the scope together.
     Outside,
-    /// A service, by name.
     Service(String),
 }
 
@@ -65,7 +63,6 @@ pub struct Usage {
 /// What the watch needs of one window.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Seen {
-    /// Length, seconds.
     pub seconds: f64,
     /// What the decision weighed: the objective's value, points of CPU.
     pub score: f64,
@@ -117,9 +114,7 @@ impl Seen {
 /// are of about one length.
 #[derive(Debug, Clone, Copy)]
 pub struct Comparison<'a> {
-    /// Under the change.
     pub change: &'a [Seen],
-    /// Under the baseline.
     pub baseline: &'a Seen,
 }
 
@@ -171,9 +166,7 @@ const LOSSES: [Loss; 2] = [Loss::Cpu, Loss::Wait];
 /// Somebody whom the change hurts beyond the limit, proved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Victim {
-    /// Who.
     pub subject: Subject,
-    /// How.
     pub loss: Loss,
     /// Shrunken estimate of the ratio between change and baseline: 0.6 is a loss of 40 % of its CPU.
     pub ratio: f64,
@@ -303,7 +296,6 @@ impl Watch {
         Self { limits, ..Self::default() }
     }
 
-    /// Takes in a comparison.
     pub fn add(&mut self, comparison: Comparison<'_>) {
         if comparison.change.is_empty() {
             return;

@@ -10,7 +10,6 @@ const SERVICES_LEAD: usize = 5;
 /// Usual lengths of a trial's parts, seconds, and what comes first in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
-    /// A window.
     pub window_s: f64,
     /// Time given to settings to take hold before a window, when they changed.
     pub settle_s: f64,

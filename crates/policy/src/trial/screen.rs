@@ -6,7 +6,6 @@ use evenkeel_base::stats;
 
 use super::{Phase, Trial};
 
-/// Rounds.
 const ROUNDS: usize = 2;
 /// Shares of the error budget of the first and the second that are confirmed, where there are two.
 const SPLIT: [f64; 2] = [0.8, 0.2];

@@ -10,7 +10,6 @@ use crate::requests::Requests;
 /// What became of one candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// Windows measured.
     pub windows: usize,
     /// Fresh pairs of windows that confirm it, or do not.
     pub pairs: usize,
@@ -33,18 +32,14 @@ pub struct Verdict {
     pub protected_ns: Vec<Option<u64>>,
     /// Each protected scope's own requests in the windows in which they were counted.
     pub requests: Vec<Vec<Requests>>,
-    /// Whether it was chosen.
     pub kept: bool,
-    /// In words.
     pub why: String,
 }
 
-/// Outcome of a trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     /// Index of the chosen candidate; 0 is "leave as it is".
     pub winner: usize,
-    /// One per candidate.
     pub verdicts: Vec<Verdict>,
     /// Whether any candidate came as far as fresh pairs.
     pub confirmed: bool,

@@ -16,7 +16,6 @@ use crate::cli::{Format, Global, Outcome};
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
-/// One experiment.
 struct Row {
     name: &'static str,
     about: &'static str,

@@ -12,7 +12,6 @@ pub(super) const HALF_LIFE_S: f64 = 3.0;
 pub(super) struct Aged {
     /// Time since the candidate was put in force, at the window's beginning, seconds.
     pub age_s: f64,
-    /// Its length, seconds.
     pub seconds: f64,
     pub score: f64,
 }

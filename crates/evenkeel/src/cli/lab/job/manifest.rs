@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// What is written.
 pub struct Manifest<'a> {
     /// Of Job and ConfigMap.
     pub name: &'a str,
