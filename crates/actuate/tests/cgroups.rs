@@ -5,16 +5,15 @@ mod world;
 use evenkeel_actuate::fake::{Event, FakeKernel};
 use evenkeel_actuate::{Actuator, Applied, KernelError, RestoreReport, Verdict};
 use evenkeel_base::{CpuQuota, Knob, Limit, Plan, Setting, Target};
-use world::{Host, host, plan};
+use world::{Host, all, host, opened, plan};
 
 #[test]
 fn what_somebody_else_changed_is_left_and_reported() {
-    let host = host();
-    let group = Target::Group(host.groups[0].clone());
-    let (mut actuator, _) = host.open().unwrap();
-    assert_eq!(actuator.set(&plan(vec![(group.clone(), Setting::Weight(50))]), &|_| true).applied(), 1);
+    let (host, mut actuator) = opened();
+    let group = host.group(0);
+    assert_eq!(actuator.set(&plan(vec![(group.clone(), Setting::Weight(50))]), &all).applied(), 1);
     host.world.put(&group, &Setting::Weight(777));
-    let report = actuator.set(&plan(vec![(group.clone(), Setting::Weight(900))]), &|_| true);
+    let report = actuator.set(&plan(vec![(group.clone(), Setting::Weight(900))]), &all);
     assert_eq!(report.changes[0].verdict, Verdict::Conflict(Setting::Weight(777)));
     let report = actuator.close();
     assert!(report.put_back.is_empty(), "{report:?}");
@@ -23,13 +22,12 @@ fn what_somebody_else_changed_is_left_and_reported() {
 
 #[test]
 fn an_idle_group_gets_its_weight_back() {
-    let host = host();
+    let (host, mut actuator) = opened();
     let found = host.world.values();
-    let group = Target::Group(host.groups[0].clone());
-    let (mut actuator, _) = host.open().unwrap();
+    let group = host.group(0);
     let idle = plan(vec![(group.clone(), Setting::GroupIdle(true))]);
-    assert_eq!(actuator.set(&idle, &|_| true).applied(), 1);
-    assert_eq!(actuator.set(&idle, &|_| true).in_force(), 1);
+    assert_eq!(actuator.set(&idle, &all).applied(), 1);
+    assert_eq!(actuator.set(&idle, &all).in_force(), 1);
     assert_eq!(host.world.values()[&(group, Knob::Weight)], Setting::Weight(3));
     drop(actuator);
     let report = host.restore().unwrap().report;
@@ -40,13 +38,12 @@ fn an_idle_group_gets_its_weight_back() {
 /// Writing `cpu.idle` moves the weight, which the same plan sets afterwards.
 #[test]
 fn a_group_that_is_idle_no_more_gets_the_weight_of_the_plan_and_its_own_in_the_end() {
-    let host = host();
+    let (host, mut actuator) = opened();
     let found = host.world.values();
-    let group = Target::Group(host.groups[0].clone());
-    let (mut actuator, _) = host.open().unwrap();
-    actuator.set(&plan(vec![(group.clone(), Setting::GroupIdle(true))]), &|_| true);
+    let group = host.group(0);
+    actuator.set(&plan(vec![(group.clone(), Setting::GroupIdle(true))]), &all);
     let both = plan(vec![(group.clone(), Setting::GroupIdle(false)), (group.clone(), Setting::Weight(900))]);
-    assert_eq!(actuator.set(&both, &|_| true).in_force(), 2);
+    assert_eq!(actuator.set(&both, &all).in_force(), 2);
     assert_eq!(host.world.values()[&(group, Knob::Weight)], Setting::Weight(900));
     assert!(actuator.close().is_clean());
     assert_eq!(host.world.values(), found);
@@ -61,7 +58,7 @@ fn what_a_cgroups_owner_remembers_goes_back_even_when_the_cgroup_is_gone_or_the_
             host.world.own(&group);
             let (mut actuator, _) = host.open().unwrap();
             let set = plan(vec![(Target::Group(group.clone()), Setting::Weight(50))]);
-            assert_eq!(actuator.set(&set, &|_| true).applied(), 1);
+            assert_eq!(actuator.set(&set, &all).applied(), 1);
             drop(actuator);
             host.world.at(host.world.operations(), Event::RemoveGroup(group.clone(), again));
             if boot {
@@ -79,7 +76,7 @@ const ENDS: [&str; 3] = ["next plan", "close", "restore"];
 fn end(host: &Host, mut actuator: Actuator<FakeKernel>, how: &str) -> RestoreReport {
     match how {
         "next plan" => {
-            let mut report = actuator.set(&plan(vec![]), &|_| true).back;
+            let mut report = actuator.set(&plan(vec![]), &all).back;
             report.append(actuator.close());
             report
         }
@@ -117,12 +114,12 @@ fn with_owner(until_boot: bool) -> Host {
 fn owned(until_boot: bool) -> (Host, Actuator<FakeKernel>) {
     let host = with_owner(until_boot);
     let (mut actuator, _) = host.open().unwrap();
-    assert_eq!(actuator.set(&weigh(&host, 50), &|_| true).applied(), 1);
+    assert_eq!(actuator.set(&weigh(&host, 50), &all).applied(), 1);
     (host, actuator)
 }
 
 fn weigh(host: &Host, weight: u64) -> Plan {
-    plan(vec![(Target::Group(host.groups[0].clone()), Setting::Weight(weight))])
+    plan(vec![(host.group(0), Setting::Weight(weight))])
 }
 
 #[test]
@@ -140,8 +137,7 @@ fn a_cgroup_that_its_owner_gave_our_value_again_is_the_same_to_us() {
             for how in ENDS {
                 let (host, mut actuator) = owned(until_boot);
                 host.world.happen(Event::RemoveGroup(host.groups[0].clone(), true));
-                let report =
-                    weight.map(|weight| actuator.set(&weigh(&host, weight), &|_| true).changes.remove(0));
+                let report = weight.map(|weight| actuator.set(&weigh(&host, weight), &all).changes.remove(0));
                 assert_eq!(report.map(|change| change.verdict), verdict);
                 let report = end(&host, actuator, how);
                 assert!(report.is_clean() && report.put_back.len() == 1, "{weight:?}, {how}: {report:?}");
@@ -158,10 +154,10 @@ fn what_an_owner_keeps_of_a_cgroup_that_is_not_there_goes_back_when_it_is_named_
         for comes_again in [false, true] {
             let (host, mut actuator) = owned(false);
             host.world.happen(Event::RemoveGroup(host.groups[0].clone(), false));
-            assert_eq!(actuator.set(&weigh(&host, 900), &|_| true).changes[0].verdict, Verdict::Gone);
+            assert_eq!(actuator.set(&weigh(&host, 900), &all).changes[0].verdict, Verdict::Gone);
             if comes_again {
                 host.world.add_group("/a", false, &[Setting::Weight(50)]);
-                assert_eq!(actuator.set(&weigh(&host, 900), &|_| true).applied(), 1);
+                assert_eq!(actuator.set(&weigh(&host, 900), &all).applied(), 1);
             }
             let report = end(&host, actuator, how);
             assert!(report.is_clean() && report.put_back.len() == 1, "{how}: {report:?}");
@@ -188,7 +184,7 @@ fn whenever_an_owner_makes_its_cgroup_again_nothing_of_ours_stays_with_it() {
                     host.world.at(begin + at + fails, bad_luck());
                 }
                 for weight in weights_set {
-                    actuator.set(&weigh(&host, *weight), &|_| true);
+                    actuator.set(&weigh(&host, *weight), &all);
                 }
                 let report = end(&host, actuator, how);
                 if host.world.operations() <= begin + at {
@@ -215,14 +211,14 @@ fn a_cgroup_that_has_our_quota_in_its_owners_words_is_the_same_to_us() {
     };
     for (named, how) in [false, true].into_iter().flat_map(|named| ENDS.map(|how| (named, how))) {
         let host = with_owner(true);
-        let group = Target::Group(host.groups[0].clone());
+        let group = host.group(0);
         let set = plan(vec![(group.clone(), quota(123_456))]);
         let (mut actuator, _) = host.open().unwrap();
-        assert_eq!(actuator.set(&set, &|_| true).applied(), 1);
+        assert_eq!(actuator.set(&set, &all).applied(), 1);
         host.world.happen(Event::RemoveGroup(host.groups[0].clone(), true));
         host.world.put(&group, &quota(123_460));
         if named {
-            assert_eq!(actuator.set(&set, &|_| true).applied(), 1);
+            assert_eq!(actuator.set(&set, &all).applied(), 1);
         }
         let report = end(&host, actuator, how);
         assert!(report.is_clean() && report.put_back.len() == 1, "{named}, {how}: {report:?}");
@@ -235,7 +231,7 @@ fn without_a_journal_a_cgroup_that_was_made_again_is_not_followed_but_restored()
     let (host, mut actuator) = owned(false);
     host.world.happen(Event::RemoveGroup(host.groups[0].clone(), true));
     host.world.happen(Event::DiskFull);
-    let report = actuator.set(&weigh(&host, 50), &|_| true);
+    let report = actuator.set(&weigh(&host, 50), &all);
     assert!(matches!(report.changes[0].verdict, Verdict::Failed(_)), "{report:?}");
     assert!(actuator.close().is_clean());
     assert_eq!(weights(&host), (Some(Setting::Weight(512)), Some(Setting::Weight(512))));
@@ -247,9 +243,9 @@ fn what_somebody_told_the_owner_meanwhile_is_found_in_the_next_cgroup_and_goes_b
     for how in ENDS {
         let (host, mut actuator) = owned(true);
         host.world.happen(Event::RemoveGroup(host.groups[0].clone(), true));
-        let target = Target::Group(host.groups[0].clone());
+        let target = host.group(0);
         host.world.put(&target, &Setting::Weight(300));
-        assert_eq!(actuator.set(&weigh(&host, 700), &|_| true).applied(), 1);
+        assert_eq!(actuator.set(&weigh(&host, 700), &all).applied(), 1);
         let report = end(&host, actuator, how);
         assert!(report.is_clean() && report.put_back.len() == 1, "{how}: {report:?}");
         assert_eq!(host.world.values()[&(target, Knob::Weight)], Setting::Weight(300), "{how}");
@@ -284,14 +280,14 @@ fn a_limit_that_a_kill_left_lifted_is_put_back_and_one_that_somebody_lifted_is_n
         let group = Target::Group(host.world.add_group("/q", v2, std::slice::from_ref(&found)));
         let set = |usec| plan(vec![(group.clone(), quota(Limit::Value(usec), 10_000))]);
         let (mut actuator, _) = host.open().unwrap();
-        assert_eq!(actuator.set(&set(5_000), &|_| true).applied(), 1);
+        assert_eq!(actuator.set(&set(5_000), &all).applied(), 1);
         let lifted = quota(Limit::Max, period);
         host.world.put(&group, &lifted);
         let report = if killed {
             drop(actuator);
             host.restore().unwrap().report
         } else {
-            let report = actuator.set(&set(6_000), &|_| true);
+            let report = actuator.set(&set(6_000), &all);
             assert_eq!(report.changes[0].verdict, Verdict::Conflict(lifted.clone()));
             actuator.close()
         };
@@ -306,16 +302,16 @@ fn a_limit_that_a_kill_left_lifted_is_put_back_and_one_that_somebody_lifted_is_n
 fn a_cgroup_made_anew_under_its_name_is_another_one() {
     for killed in [false, true] {
         let host = host();
-        let group = Target::Group(host.groups[0].clone());
+        let group = host.group(0);
         let weight = |host: &Host| host.world.values()[&(group.clone(), Knob::Weight)].clone();
         let (mut actuator, _) = host.open().unwrap();
         let set = |value| plan(vec![(group.clone(), Setting::Weight(value))]);
-        assert_eq!(actuator.set(&set(50), &|_| true).applied(), 1);
+        assert_eq!(actuator.set(&set(50), &all).applied(), 1);
         host.world.at(host.world.operations(), Event::RemoveGroup(host.groups[0].clone(), true));
-        let _ = actuator.set(&plan(vec![]), &|_| true);
+        let _ = actuator.set(&plan(vec![]), &all);
         // What is found in the new one is what goes back there.
         host.world.put(&group, &Setting::Weight(300));
-        assert_eq!(actuator.amend(&set(700).changes, &|_| true).applied(), 1);
+        assert_eq!(actuator.amend(&set(700).changes, &all).applied(), 1);
         assert_eq!(weight(&host), Setting::Weight(700));
         if killed {
             drop(actuator);

@@ -15,7 +15,7 @@ use evenkeel_base::{
 };
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestRunner};
-use world::{Host, LINK, PARENTS, TASKS, THREAD, host, plan};
+use world::{Host, LINK, PARENTS, TASKS, THREAD, batch, host, plan};
 
 type Values = BTreeMap<(Target, Knob), Setting>;
 
@@ -415,10 +415,6 @@ fn many_cases_with_a_crash_somewhere() {
     });
     result.unwrap_or_else(|error| panic!("{error}\n{runner}"));
     println!("{cases} cases drawn");
-}
-
-fn batch(nice: i32) -> Setting {
-    Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
 }
 
 #[test]

@@ -4,8 +4,8 @@ mod world;
 
 use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium};
 use evenkeel_actuate::{Actuator, KernelError, Left, Options, Verdict};
-use evenkeel_base::{Change, GroupRef, HostScheduler, Knob, Plan, Setting, Target};
-use world::{Host, host, plan};
+use evenkeel_base::{GroupRef, HostScheduler, Knob, Plan, Setting, Target};
+use world::{Host, all, host, opened, plan};
 
 const KERNEL: Setting = Setting::Scheduler(HostScheduler::Kernel);
 
@@ -25,10 +25,6 @@ fn in_charge(host: &Host) -> Setting {
     host.world.values()[&(Target::Host, Knob::Scheduler)].clone()
 }
 
-fn all(_: &Change) -> bool {
-    true
-}
-
 /// What a plan's only change comes to.
 fn set(actuator: &mut Actuator<FakeKernel>, plan: &Plan) -> Verdict {
     actuator.set(plan, &all).changes.remove(0).verdict
@@ -36,8 +32,7 @@ fn set(actuator: &mut Actuator<FakeKernel>, plan: &Plan) -> Verdict {
 
 #[test]
 fn one_is_started_replaced_and_ended_like_any_change() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
+    let (host, mut actuator) = opened();
     for name in ["scx_rusty", "scx_lavd"] {
         assert!(matches!(set(&mut actuator, &started(name)), Verdict::Applied(_)));
         assert_eq!(in_charge(&host), program(name));
@@ -77,8 +72,7 @@ fn only_programs_that_the_user_allowed_are_started() {
 fn one_that_does_not_load_leaves_the_host_as_it_was() {
     let mut failed = 0;
     for at in 0..20 {
-        let host = host();
-        let (mut actuator, _) = host.open().unwrap();
+        let (host, mut actuator) = opened();
         let refusal = KernelError::Invalid("scx_rusty does not load: -EPERM".into());
         host.world.at(host.world.operations() + at, Event::Fail(refusal.clone()));
         let verdict = set(&mut actuator, &started("scx_rusty"));
@@ -115,8 +109,7 @@ fn what_another_program_loaded_stays() {
 fn one_that_was_ejected_is_somebody_elses_doing_and_not_started_again() {
     // Noticed by a look, by the next plan, or when it is to go back.
     for noticed in 0..3 {
-        let host = host();
-        let (mut actuator, _) = host.open().unwrap();
+        let (host, mut actuator) = opened();
         set(&mut actuator, &started("scx_rusty"));
         host.world.put(&Target::Host, &KERNEL);
         match noticed {
@@ -135,8 +128,7 @@ fn one_that_was_ejected_is_somebody_elses_doing_and_not_started_again() {
 
 #[test]
 fn after_a_kill_it_has_gone_with_its_process_and_restore_finds_that() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
+    let (host, mut actuator) = opened();
     set(&mut actuator, &started("scx_rusty"));
     // One that outlived its process is ended.
     drop(actuator);
@@ -153,8 +145,7 @@ fn after_a_kill_it_has_gone_with_its_process_and_restore_finds_that() {
 
 #[test]
 fn a_successor_starts_again_what_had_been_proved() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
+    let (host, mut actuator) = opened();
     set(&mut actuator, &started("scx_rusty"));
     drop(actuator);
     host.world.put(&Target::Host, &KERNEL);

@@ -5,16 +5,12 @@ mod world;
 use evenkeel_actuate::fake::{Event, FakeKernel};
 use evenkeel_actuate::{Kernel, KernelError, Verdict, all_cpus, restore};
 use evenkeel_base::{
-    Change, CpuQuota, CpuSet, Knob, Limit, NetKnob, Nice, SchedAttr, SchedPolicy, Setting, Target, TaskId,
+    CpuQuota, CpuSet, Knob, Limit, NetKnob, SchedAttr, SchedPolicy, Setting, Target, TaskId,
 };
-use world::{Host, LINK, host, plan};
+use world::{Host, LINK, all, batch, host, opened, plan};
 
-fn batch(nice: i32) -> Setting {
-    Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
-}
-
-fn all(_: &Change) -> bool {
-    true
+fn not_now() -> Event {
+    Event::Fail(KernelError::Denied("not now".to_owned()))
 }
 
 /// Sets one task once, with an event at each operation of that in turn.
@@ -23,15 +19,11 @@ fn with_an_event_at_each_operation(
     mut look: impl FnMut(&Host, &Target, Verdict, bool),
 ) {
     for at in 0.. {
-        let host = host();
-        let target = Target::Task(host.tasks[0]);
-        let (mut actuator, _) = host.open().unwrap();
-        let begin = host.world.operations();
-        host.world.at(begin + at, event(&target));
-        let mut report = actuator.set(&plan(vec![(target.clone(), batch(5))]), &all);
-        if host.world.operations() <= begin + at {
-            return;
-        }
+        let (host, mut actuator) = opened();
+        let target = host.task(0);
+        let set = plan(vec![(target.clone(), batch(5))]);
+        let report = host.meanwhile(at, event(&target), || actuator.set(&set, &all));
+        let Some(mut report) = report else { return };
         look(&host, &target, report.changes.remove(0).verdict, report.back.is_empty());
         host.world.calm();
         actuator.close();
@@ -74,9 +66,8 @@ fn where_nothing_was_written_nothing_is_taken_back() {
 
 #[test]
 fn what_an_earlier_plan_set_does_not_stay_when_the_next_change_of_it_is_refused() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
-    let [one, other] = [0, 1].map(|n| Target::Task(host.tasks[n]));
+    let (host, mut actuator) = opened();
+    let [one, other] = [0, 1].map(|n| host.task(n));
     let both = |nice| plan(vec![(one.clone(), batch(nice)), (other.clone(), batch(nice))]);
     actuator.set(&both(5), &all);
     let report = actuator.set(&both(6), &|change| change.target != one);
@@ -94,9 +85,8 @@ fn what_an_earlier_plan_set_does_not_stay_when_the_next_change_of_it_is_refused(
 
 #[test]
 fn what_is_journaled_is_set_although_nothing_more_can_be() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
-    let [one, other] = [0, 1].map(|n| Target::Task(host.tasks[n]));
+    let (host, mut actuator) = opened();
+    let [one, other] = [0, 1].map(|n| host.task(n));
     actuator.set(&plan(vec![(one.clone(), batch(5))]), &all);
     actuator.set(&plan(vec![]), &all);
     host.world.happen(Event::DiskFull);
@@ -108,9 +98,8 @@ fn what_is_journaled_is_set_although_nothing_more_can_be() {
 
 #[test]
 fn while_nobody_is_born_nobody_is_looked_for() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
-    actuator.set(&plan(vec![(Target::Task(host.tasks[0]), batch(5))]), &all);
+    let (host, mut actuator) = opened();
+    actuator.set(&plan(vec![(host.task(0), batch(5))]), &all);
     actuator.amend(&[], &all);
     let before = host.world.operations();
     actuator.amend(&[], &all);
@@ -136,16 +125,15 @@ fn who_left_a_journal_behind_is_named() {
     let host = host();
     assert_eq!(host.restore().unwrap().pid, None);
     let (mut actuator, _) = host.open().unwrap();
-    actuator.set(&plan(vec![(Target::Task(host.tasks[0]), batch(5))]), &all);
+    actuator.set(&plan(vec![(host.task(0), batch(5))]), &all);
     drop(actuator);
     assert_eq!(host.restore().unwrap().pid, Some(std::process::id()));
 }
 
 #[test]
 fn a_policy_that_a_task_has_from_us_is_no_obstacle_and_one_that_it_has_not_is() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
-    let [one, other] = [0, 1].map(|n| Target::Task(host.tasks[n]));
+    let (host, mut actuator) = opened();
+    let [one, other] = [0, 1].map(|n| host.task(n));
     let realtime = |policy: SchedPolicy, rt_priority: u8| {
         Setting::Sched(SchedAttr { policy, rt_priority, ..SchedAttr::DEFAULT })
     };
@@ -166,15 +154,11 @@ fn a_policy_that_a_task_has_from_us_is_no_obstacle_and_one_that_it_has_not_is() 
 
 #[test]
 fn a_slice_is_set_and_an_idle_group_keeps_nothing_else_of_an_earlier_plan() {
-    let host = host();
+    let (host, mut actuator) = opened();
     let found = host.world.values();
-    let (mut actuator, _) = host.open().unwrap();
     let slice = SchedAttr { slice_ns: Some(3_000_000), ..SchedAttr::DEFAULT };
-    assert_eq!(
-        actuator.set(&plan(vec![(Target::Task(host.tasks[0]), Setting::Sched(slice))]), &all).applied(),
-        1
-    );
-    let group = Target::Group(host.groups[0].clone());
+    assert_eq!(actuator.set(&plan(vec![(host.task(0), Setting::Sched(slice))]), &all).applied(), 1);
+    let group = host.group(0);
     let quota = Setting::Quota(CpuQuota { quota_usec: Limit::Value(20_000), ..CpuQuota::UNLIMITED });
     let both = plan(vec![(group.clone(), Setting::Weight(50)), (group.clone(), quota)]);
     assert_eq!(actuator.set(&both, &all).applied(), 2);
@@ -200,7 +184,7 @@ fn a_link_that_takes_the_name_of_another_is_not_taken_for_it() {
         for (from, to) in [(LINK, "lan0"), ("other0", LINK)] {
             host.world.at(begin + at, Event::RenameLink(from.into(), to.into()));
         }
-        let (target, to) = (Target::Net(host.nets[0].clone()), Setting::Net("2".into()));
+        let (target, to) = (host.net(), Setting::Net("2".into()));
         let report = actuator.set(&plan(vec![(target.clone(), to.clone())]), &all);
         if host.world.operations() <= begin + at {
             break;
@@ -223,12 +207,10 @@ fn a_newcomer_whose_number_was_reused_while_it_was_pinned_has_what_its_parent_ha
             let host = host();
             let init = Target::Task(TaskId { tgid: 1, tid: 1, start_time: 1001 });
             host.world.put(&init, &Setting::Affinity(parent.parse().unwrap()));
-            let target = Target::Task(host.tasks[0]);
+            let target = host.task(0);
             let (mut actuator, _) = host.open().unwrap();
-            let begin = host.world.operations();
-            host.world.at(begin + at, Event::Reuse(10));
-            actuator.set(&plan(vec![(target, Setting::Affinity(CpuSet::single(0)))]), &all);
-            if host.world.operations() <= begin + at {
+            let pin = plan(vec![(target, Setting::Affinity(CpuSet::single(0)))]);
+            if host.meanwhile(at, Event::Reuse(10), || actuator.set(&pin, &all)).is_none() {
                 break;
             }
             let pinned = host.world.written().len() > 1;
@@ -254,45 +236,29 @@ fn a_newcomer_whose_number_was_reused_while_it_was_pinned_has_what_its_parent_ha
 fn what_the_kernel_refuses_once_goes_back_at_the_second_try_and_what_reads_otherwise_is_said() {
     let mut otherwise = 0;
     for at in 0.. {
-        let host = host();
+        let (host, mut actuator) = opened();
         let found = host.world.values();
-        let (mut actuator, _) = host.open().unwrap();
-        let [one, other] = [0, 1].map(|n| Target::Task(host.tasks[n]));
+        let [one, other] = [0, 1].map(|n| host.task(n));
         actuator.set(&plan(vec![(one.clone(), batch(5)), (other.clone(), batch(5))]), &all);
-        let begin = host.world.operations();
-        host.world.at(begin + at, Event::Fail(KernelError::Denied("not now".to_owned())));
-        let report = actuator.close();
-        if host.world.operations() <= begin + at {
-            break;
-        }
+        let Some(report) = host.meanwhile(at, not_now(), || actuator.close()) else { break };
         assert!(report.failed.is_empty(), "refused at {at}: {report:?}");
         assert_eq!(host.world.values(), found, "refused at {at}");
     }
     for at in 0.. {
-        let host = host();
-        let (mut actuator, _) = host.open().unwrap();
-        let target = Target::Task(host.tasks[0]);
+        let (host, mut actuator) = opened();
+        let target = host.task(0);
         actuator.set(&plan(vec![(target.clone(), batch(5))]), &all);
-        let begin = host.world.operations();
-        host.world.at(begin + at, Event::Meddle(target, batch(7)));
-        let report = actuator.close();
-        if host.world.operations() <= begin + at {
+        let Some(report) = host.meanwhile(at, Event::Meddle(target, batch(7)), || actuator.close()) else {
             break;
-        }
+        };
         otherwise += report.failed.len();
     }
     // What cannot be compared is not said to read otherwise.
     for at in 0.. {
-        let host = host();
-        let (mut actuator, _) = host.open().unwrap();
+        let (host, mut actuator) = opened();
         let pinned = Setting::Affinity(CpuSet::single(0));
-        actuator.set(&plan(vec![(Target::Task(host.tasks[0]), pinned)]), &all);
-        let begin = host.world.operations();
-        host.world.at(begin + at, Event::Fail(KernelError::Denied("not now".to_owned())));
-        let report = actuator.close();
-        if host.world.operations() <= begin + at {
-            break;
-        }
+        actuator.set(&plan(vec![(host.task(0), pinned)]), &all);
+        let Some(report) = host.meanwhile(at, not_now(), || actuator.close()) else { break };
         let is_said = |note: &Option<String>| note.as_ref().is_some_and(|note| note.contains("but it reads"));
         assert!(!report.failed.iter().any(|item| is_said(&item.note)), "refused at {at}: {report:?}");
     }
@@ -302,12 +268,11 @@ fn what_the_kernel_refuses_once_goes_back_at_the_second_try_and_what_reads_other
 #[test]
 fn while_a_tuned_task_may_be_forking_its_children_are_waited_for() {
     let looks = |busy: bool, fails: u64| {
-        let host = host();
-        let (mut actuator, _) = host.open().unwrap();
-        actuator.set(&plan(vec![(Target::Task(host.tasks[0]), batch(5))]), &all);
+        let (host, mut actuator) = opened();
+        actuator.set(&plan(vec![(host.task(0), batch(5))]), &all);
         host.world.change(10, |facts| facts.busy = busy);
         let before = host.world.operations();
-        host.world.at(before + fails, Event::Fail(KernelError::Denied("not now".to_owned())));
+        host.world.at(before + fails, not_now());
         actuator.close();
         host.world.operations() - before
     };
@@ -326,8 +291,8 @@ fn only_who_was_born_since_the_first_change_is_looked_at() {
             host.world.add_task(tid, 1);
         }
         let (mut actuator, _) = host.open().unwrap();
-        let group = (Target::Group(host.groups[0].clone()), Setting::Weight(50));
-        actuator.set(&plan(vec![group, (Target::Task(host.tasks[0]), batch(5))]), &all);
+        let group = (host.group(0), Setting::Weight(50));
+        actuator.set(&plan(vec![group, (host.task(0), batch(5))]), &all);
         host.world.happen(Event::Fork { parent: 10, child: 100, orphan: false });
         let before = host.world.operations();
         actuator.amend(&[], &all);
@@ -339,18 +304,12 @@ fn only_who_was_born_since_the_first_change_is_looked_at() {
 #[test]
 fn an_affinity_that_cannot_be_compared_now_is_no_conflict() {
     for at in 0.. {
-        let host = host();
-        let target = Target::Task(host.tasks[0]);
-        let (mut actuator, _) = host.open().unwrap();
+        let (host, mut actuator) = opened();
+        let target = host.task(0);
         let pin = |cpus: &str| plan(vec![(target.clone(), Setting::Affinity(cpus.parse().unwrap()))]);
         actuator.set(&pin("0"), &all);
         actuator.set(&plan(vec![]), &all);
-        let begin = host.world.operations();
-        host.world.at(begin + at, Event::Fail(KernelError::Denied("not now".to_owned())));
-        let report = actuator.set(&pin("1"), &all);
-        if host.world.operations() <= begin + at {
-            return;
-        }
+        let Some(report) = host.meanwhile(at, not_now(), || actuator.set(&pin("1"), &all)) else { return };
         assert!(!matches!(report.changes[0].verdict, Verdict::Conflict(_)), "refused at {at}: {report:?}");
         assert!(actuator.close().is_clean(), "refused at {at}");
     }

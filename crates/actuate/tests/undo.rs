@@ -5,16 +5,8 @@ mod world;
 use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium};
 use evenkeel_actuate::journal::{Header, Record, VERSION, encode};
 use evenkeel_actuate::{ActuateError, Actuator, Item, Kernel, Namespaces, Options, Verdict, all_cpus};
-use evenkeel_base::{Change, CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target};
-use world::{Host, LINK, THREAD, host, plan};
-
-fn batch(nice: i32) -> Setting {
-    Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
-}
-
-fn all(_: &Change) -> bool {
-    true
-}
+use evenkeel_base::{CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target};
+use world::{Host, LINK, THREAD, all, batch, host, opened, plan};
 
 #[test]
 fn the_newest_change_goes_back_first() {
@@ -22,9 +14,8 @@ fn the_newest_change_goes_back_first() {
         host.world.written()[from..].iter().map(|(target, _)| target.clone()).collect()
     };
     for end in ["next plan", "close", "restore"] {
-        let host = host();
-        let (mut actuator, _) = host.open().unwrap();
-        let [a, b, c] = [0, 1, 2].map(|n| Target::Task(host.tasks[n]));
+        let (host, mut actuator) = opened();
+        let [a, b, c] = [0, 1, 2].map(|n| host.task(n));
         actuator.set(&plan([&a, &b, &c].map(|t| (t.clone(), batch(5))).to_vec()), &all);
         // The first one is changed once more: its value is the newest then.
         actuator.amend(&plan(vec![(a.clone(), batch(6))]).changes, &all);
@@ -43,9 +34,8 @@ fn the_newest_change_goes_back_first() {
 
 #[test]
 fn a_child_born_of_a_changed_task_goes_back_with_the_next_plan() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
-    let [parent, other] = [0, 1].map(|n| Target::Task(host.tasks[n]));
+    let (host, mut actuator) = opened();
+    let [parent, other] = [0, 1].map(|n| host.task(n));
     let both = plan(vec![(parent.clone(), batch(5)), (other.clone(), batch(5))]);
     actuator.set(&both, &all);
     host.world.happen(Event::Fork { parent: 10, child: 100, orphan: false });
@@ -70,9 +60,8 @@ fn a_thread_that_took_its_processs_number_and_a_child_of_clone_parent_go_back() 
     let events = [Event::Exec(THREAD), Event::ForkBeside { maker: 12, child: 100 }];
     for (event, changed) in events.into_iter().zip([3, 2]) {
         for end in ["next plan", "close", "restore"] {
-            let host = host();
-            let (mut actuator, _) = host.open().unwrap();
-            let target = Target::Task(host.tasks[changed]);
+            let (host, mut actuator) = opened();
+            let target = host.task(changed);
             actuator.set(
                 &plan(vec![(target.clone(), batch(5)), (target, Setting::Affinity(CpuSet::single(0)))]),
                 &all,
@@ -98,7 +87,7 @@ fn a_thread_that_took_its_processs_number_and_a_child_of_clone_parent_go_back() 
 
 #[test]
 fn what_is_there_already_is_written_only_where_that_was_asked_for() {
-    let target = |host: &Host| [Target::Task(host.tasks[0]), Target::Group(host.groups[0].clone())];
+    let target = |host: &Host| [host.task(0), host.group(0)];
     for (rewrite, writes) in [(false, 0), (true, 2)] {
         let host = host();
         let (mut actuator, _) = host.open_with(Options { rewrite, ..Options::default() }).unwrap();
@@ -139,7 +128,7 @@ fn after_a_conflict_what_is_left_of_ours_goes_back() {
     let reniced = SchedAttr { nice: Nice::new(7), ..SchedAttr::DEFAULT };
     for end in ["next plan", "out of scope", "close", "restore"] {
         let host = host();
-        let target = Target::Task(host.tasks[0]);
+        let target = host.task(0);
         let set = |nice| plan(vec![(target.clone(), batch(nice))]);
         let (mut actuator, _) = host.open().unwrap();
         assert_eq!(actuator.set(&set(0), &all).applied(), 1);
@@ -167,14 +156,11 @@ fn after_a_conflict_what_is_left_of_ours_goes_back() {
 #[test]
 fn whenever_somebody_renices_a_task_its_class_goes_back() {
     for at in 0.. {
-        let host = host();
-        let target = Target::Task(host.tasks[0]);
-        let (mut actuator, _) = host.open().unwrap();
+        let (host, mut actuator) = opened();
+        let target = host.task(0);
         actuator.set(&plan(vec![(target.clone(), batch(0))]), &all);
-        let begin = host.world.operations();
-        host.world.at(begin + at, Event::Meddle(target.clone(), batch(7)));
-        actuator.set(&plan(vec![(target, batch(3))]), &all);
-        if host.world.operations() <= begin + at {
+        let (meddle, next) = (Event::Meddle(target.clone(), batch(7)), plan(vec![(target, batch(3))]));
+        if host.meanwhile(at, meddle, || actuator.set(&next, &all)).is_none() {
             return;
         }
         actuator.close();
@@ -217,11 +203,7 @@ fn in_other_namespaces_nothing_is_done_and_the_journal_kept() {
         why
     };
     let host = host();
-    let (task, group, link) = (
-        Target::Task(host.tasks[0]),
-        Target::Group(host.groups[0].clone()),
-        Target::Net(host.nets[0].clone()),
-    );
+    let (task, group, link) = (host.task(0), host.group(0), host.net());
     for (there, what) in
         [(Namespaces { pid: Some(9), ..here }, "--pid"), (Namespaces { time: Some(9), ..here }, "--time")]
     {
@@ -269,7 +251,7 @@ fn where_every_cgroup_is_seen_one_that_is_found_nowhere_is_gone() {
 fn a_renamed_link_is_found_by_its_index() {
     let host = host();
     let found = host.world.values();
-    let link = Target::Net(host.nets[0].clone());
+    let link = host.net();
     let (mut actuator, _) = host.open().unwrap();
     assert_eq!(actuator.set(&plan(vec![(link, Setting::Net("2".into()))]), &all).applied(), 1);
     drop(actuator);
@@ -288,8 +270,7 @@ fn settings_that_stay_are_known_to_the_next_and_go_back_with_restore() {
         let medium = Box::new(FakeMedium(host.world.clone()));
         Actuator::resume_on(FakeKernel(host.world.clone()), medium, Options::default()).unwrap()
     };
-    let to =
-        |value: &str| plan(vec![(Target::Net(host.nets[0].clone()), Setting::Net(value.into()))]).changes;
+    let to = |value: &str| plan(vec![(host.net(), Setting::Net(value.into()))]).changes;
     resume().leave().unwrap();
     assert_eq!(host.world.journal(), None, "nothing set, nothing left");
     for value in ["0-1", "2"] {
@@ -298,9 +279,9 @@ fn settings_that_stay_are_known_to_the_next_and_go_back_with_restore() {
         actuator.leave().unwrap();
     }
     // Somebody else's value is left alone.
-    host.world.put(&Target::Net(host.nets[0].clone()), &Setting::Net("3".into()));
+    host.world.put(&host.net(), &Setting::Net("3".into()));
     assert!(matches!(resume().amend(&to("0"), &all).changes[0].verdict, Verdict::Conflict(_)));
-    host.world.put(&Target::Net(host.nets[0].clone()), &Setting::Net("2".into()));
+    host.world.put(&host.net(), &Setting::Net("2".into()));
     let report = host.restore().unwrap().report;
     assert_eq!(report.put_back.len(), 1, "{report:?}");
     assert_eq!(host.world.values(), found);
@@ -309,11 +290,10 @@ fn settings_that_stay_are_known_to_the_next_and_go_back_with_restore() {
 #[test]
 fn a_damaged_journal_of_the_network_is_set_aside_and_blocks_nobody() {
     for tail in [&[0u8; 64][..], b"garbage", b"{\"half"] {
-        let host = host();
+        let (host, mut actuator) = opened();
         let found = host.world.values();
-        let (mut actuator, _) = host.open().unwrap();
         let to = Setting::Net("2".into());
-        actuator.set(&plan(vec![(Target::Net(host.nets[0].clone()), to)]), &all);
+        actuator.set(&plan(vec![(host.net(), to)]), &all);
         drop(actuator);
         let damaged = [host.world.journal().unwrap(), tail.to_vec()].concat();
         host.world.set_journal(Some(damaged.clone()));
@@ -358,7 +338,7 @@ fn who_set_nothing_leaves_no_journal_although_it_tried() {
     let mut actuator =
         Actuator::resume_on(FakeKernel(host.world.clone()), medium, Options::default()).unwrap();
     host.world.happen(Event::DiskFull);
-    let change = plan(vec![(Target::Task(host.tasks[0]), batch(5))]).changes;
+    let change = plan(vec![(host.task(0), batch(5))]).changes;
     assert!(matches!(actuator.amend(&change, &all).changes[0].verdict, Verdict::Failed(_)));
     host.world.calm();
     actuator.leave().unwrap();
@@ -368,15 +348,11 @@ fn who_set_nothing_leaves_no_journal_although_it_tried() {
 #[test]
 fn a_property_is_known_once_whenever_a_thread_takes_its_processs_number() {
     for at in 0.. {
-        let host = host();
-        let (mut actuator, _) = host.open().unwrap();
-        let [main, thread] = [0, 3].map(|n| Target::Task(host.tasks[n]));
+        let (host, mut actuator) = opened();
+        let [main, thread] = [0, 3].map(|n| host.task(n));
         let pin = |cpus: &str| Setting::Affinity(cpus.parse().unwrap());
         actuator.set(&plan(vec![(main.clone(), batch(5)), (thread, pin("0"))]), &all);
-        let begin = host.world.operations();
-        host.world.at(begin + at, Event::Exec(THREAD));
-        actuator.set(&plan(vec![]), &all);
-        if host.world.operations() <= begin + at {
+        if host.meanwhile(at, Event::Exec(THREAD), || actuator.set(&plan(vec![]), &all)).is_none() {
             return;
         }
         actuator.set(&plan(vec![(main, pin("0-1"))]), &all);
@@ -402,9 +378,8 @@ fn what_is_set_later_on_a_task_is_judged_by_what_was_there_then() {
     };
     let [main, thread] = [0, 3];
     let set_both = |meanwhile: fn(&Host), number: usize| {
-        let host = host();
-        let target = Target::Task(host.tasks[number]);
-        let (mut actuator, _) = host.open().unwrap();
+        let (host, mut actuator) = opened();
+        let target = host.task(number);
         actuator.set(&plan(vec![(target.clone(), batch(5))]), &all);
         meanwhile(&host);
         actuator.set(&plan(vec![(target.clone(), batch(5)), (target, pin.clone())]), &all);
@@ -425,10 +400,10 @@ fn what_is_set_later_on_a_task_is_judged_by_what_was_there_then() {
     assert_eq!((affinity(&host, 100), affinity(&host, 10)), (pin.clone(), Setting::Affinity(all_cpus())));
     let name = |item: &Item| (item.target.clone(), item.knob, item.comm.clone());
     let names: Vec<_> = report.put_back.iter().map(name).collect();
-    assert!(names.contains(&(Target::Task(host.tasks[0]), Knob::Sched, Some("task-10".into()))), "{names:?}");
+    assert!(names.contains(&(host.task(0), Knob::Sched, Some("task-10".into()))), "{names:?}");
     // A main thread that was pinned by somebody else has not got that from a thread that ends.
     let pin_main = |host: &Host| {
-        host.world.put(&Target::Task(host.tasks[0]), &Setting::Affinity(CpuSet::single(0)));
+        host.world.put(&host.task(0), &Setting::Affinity(CpuSet::single(0)));
     };
     let (host, actuator) = set_both(pin_main, thread);
     host.world.happen(Event::Vanish(THREAD));
@@ -439,7 +414,7 @@ fn what_is_set_later_on_a_task_is_judged_by_what_was_there_then() {
 #[test]
 fn what_a_newborn_is_given_itself_is_not_said_to_be_inherited() {
     let host = host();
-    let parent = (Target::Task(host.tasks[0]), batch(5));
+    let parent = (host.task(0), batch(5));
     let (mut actuator, _) = host.open().unwrap();
     actuator.set(&plan(vec![parent.clone()]), &all);
     host.world.happen(Event::Fork { parent: 10, child: 100, orphan: false });
@@ -455,7 +430,7 @@ fn what_a_newborn_is_given_itself_is_not_said_to_be_inherited() {
 #[test]
 fn a_cgroup_made_again_without_an_owner_that_remembers_is_another_one() {
     let host = host();
-    let group = Target::Group(host.groups[0].clone());
+    let group = host.group(0);
     let weight = |to: u64| plan(vec![(group.clone(), Setting::Weight(to))]);
     let (mut actuator, _) = host.open().unwrap();
     actuator.set(&weight(50), &all);

@@ -2,27 +2,25 @@
 
 use evenkeel_actuate::fake::Event;
 use evenkeel_actuate::{ActuateError, KernelError, Verdict};
-use evenkeel_base::{Knob, SchedAttr, Setting, Target};
+use evenkeel_base::{Knob, SchedAttr, Setting};
 
-use super::batch;
-use super::world::{host, plan};
+use super::world::{all, batch, host, opened, plan};
 
 #[test]
 fn a_full_disk_means_no_change() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
-    let (first, second) = (Target::Task(host.tasks[0]), Target::Task(host.tasks[1]));
-    assert_eq!(actuator.set(&plan(vec![(first.clone(), batch(5))]), &|_| true).applied(), 1);
+    let (host, mut actuator) = opened();
+    let (first, second) = (host.task(0), host.task(1));
+    assert_eq!(actuator.set(&plan(vec![(first.clone(), batch(5))]), &all).applied(), 1);
     host.world.at(host.world.operations(), Event::DiskFull);
-    let report = actuator.set(&plan(vec![(first.clone(), batch(6)), (second, batch(5))]), &|_| true);
+    let report = actuator.set(&plan(vec![(first.clone(), batch(6)), (second, batch(5))]), &all);
     for change in &report.changes {
         assert!(matches!(change.verdict, Verdict::Failed(KernelError::Io { .. })), "{change:?}");
     }
     assert_eq!(host.world.sched(host.tasks[1]), Some(Setting::Sched(SchedAttr::DEFAULT)));
     // what is journaled already can be toggled, and undone, without any room
-    assert_eq!(actuator.set(&plan(vec![(first.clone(), batch(5))]), &|_| true).in_force(), 1);
-    assert!(actuator.set(&plan(vec![]), &|_| true).back.is_clean());
-    assert_eq!(actuator.set(&plan(vec![(first, batch(5))]), &|_| true).applied(), 1);
+    assert_eq!(actuator.set(&plan(vec![(first.clone(), batch(5))]), &all).in_force(), 1);
+    assert!(actuator.set(&plan(vec![]), &all).back.is_clean());
+    assert_eq!(actuator.set(&plan(vec![(first, batch(5))]), &all).applied(), 1);
     let report = actuator.close();
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(host.world.sched(host.tasks[0]), Some(Setting::Sched(SchedAttr::DEFAULT)));
@@ -30,17 +28,16 @@ fn a_full_disk_means_no_change() {
 
 #[test]
 fn toggling_needs_no_journal() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
-    let target = Target::Task(host.tasks[0]);
+    let (host, mut actuator) = opened();
+    let target = host.task(0);
     let (one, two) = (plan(vec![(target.clone(), batch(5))]), plan(vec![(target, batch(6))]));
-    actuator.set(&one, &|_| true);
-    actuator.set(&two, &|_| true);
+    actuator.set(&one, &all);
+    actuator.set(&two, &all);
     let journal = host.world.journal();
     for _ in 0..5 {
-        actuator.set(&one, &|_| true);
-        actuator.set(&plan(vec![]), &|_| true);
-        actuator.set(&two, &|_| true);
+        actuator.set(&one, &all);
+        actuator.set(&plan(vec![]), &all);
+        actuator.set(&two, &all);
     }
     assert_eq!(host.world.journal(), journal);
     assert!(actuator.close().is_clean());
@@ -51,9 +48,9 @@ fn toggling_needs_no_journal() {
 fn a_damaged_journal_is_kept_aside_and_its_readable_part_put_back() {
     let host = host();
     let found = host.world.values();
-    let changes = (0..4).map(|n| (Target::Task(host.tasks[n]), batch(5))).collect();
+    let changes = (0..4).map(|n| (host.task(n), batch(5))).collect();
     let (mut actuator, _) = host.open().unwrap();
-    assert_eq!(actuator.set(&plan(changes), &|_| true).applied(), 4);
+    assert_eq!(actuator.set(&plan(changes), &all).applied(), 4);
     drop(actuator);
     let mut bytes = host.world.journal().unwrap();
     // a byte of the second task's original
@@ -65,7 +62,7 @@ fn a_damaged_journal_is_kept_aside_and_its_readable_part_put_back() {
     assert!(recovery.report.notes.iter().any(|note| note.contains("damaged")), "{recovery:?}");
     assert_eq!(host.world.set_aside(), [bytes]);
     for number in [0, 2, 3] {
-        let key = (Target::Task(host.tasks[number]), Knob::Sched);
+        let key = (host.task(number), Knob::Sched);
         assert_eq!(host.world.values()[&key], found[&key]);
     }
     assert!(host.open().is_ok(), "the next start is free to go on");
@@ -73,10 +70,9 @@ fn a_damaged_journal_is_kept_aside_and_its_readable_part_put_back() {
 
 #[test]
 fn a_journal_of_another_boot_says_nothing() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
-    let target = Target::Task(host.tasks[0]);
-    actuator.set(&plan(vec![(target, batch(5))]), &|_| true);
+    let (host, mut actuator) = opened();
+    let target = host.task(0);
+    actuator.set(&plan(vec![(target, batch(5))]), &all);
     drop(actuator);
     host.world.reboot();
     let written = host.world.written().len();

@@ -3,8 +3,8 @@
 use evenkeel_actuate::fake::Event;
 use evenkeel_base::{CpuSet, Nice, SchedAttr, SchedPolicy, Setting, Target};
 
-use super::world::{host, plan};
-use super::{Luck, batch, trial, uninterrupted};
+use super::world::{all, batch, host, opened, plan};
+use super::{Luck, trial, uninterrupted};
 
 /// A child is born while the change is made, and looking at it fails: it is looked at again.
 #[test]
@@ -112,14 +112,11 @@ fn an_orphan_that_a_plan_made_ordinary_gets_what_its_process_group_had() {
 #[test]
 fn what_a_child_passes_on_while_it_is_put_back_goes_back_too() {
     for at in 0.. {
-        let host = host();
-        let (mut actuator, _) = host.open().unwrap();
-        actuator.set(&plan(vec![(Target::Task(host.tasks[0]), batch(5))]), &|_| true);
+        let (host, mut actuator) = opened();
+        actuator.set(&plan(vec![(host.task(0), batch(5))]), &all);
         host.world.happen(Event::Fork { parent: 10, child: 100, orphan: false });
-        let begin = host.world.operations();
-        host.world.at(begin + at, Event::Fork { parent: 100, child: 101, orphan: false });
-        actuator.close();
-        if host.world.operations() <= begin + at {
+        let fork = Event::Fork { parent: 100, child: 101, orphan: false };
+        if host.meanwhile(at, fork, || actuator.close()).is_none() {
             return;
         }
         assert!(host.world.values().values().all(|value| *value != batch(5)), "fork at {at}");
@@ -128,9 +125,8 @@ fn what_a_child_passes_on_while_it_is_put_back_goes_back_too() {
 
 #[test]
 fn a_doubt_is_said_once_however_often_is_looked() {
-    let host = host();
-    let (mut actuator, _) = host.open().unwrap();
-    actuator.set(&plan(vec![(Target::Task(host.tasks[2]), batch(5))]), &|_| true);
+    let (host, mut actuator) = opened();
+    actuator.set(&plan(vec![(host.task(2), batch(5))]), &all);
     host.world.happen(Event::ForkBeside { maker: 12, child: 100 });
     host.world.run_another_program(100);
     host.world.change(12, |facts| facts.busy = true);
@@ -141,14 +137,11 @@ fn a_doubt_is_said_once_however_often_is_looked() {
 #[test]
 fn a_plan_that_names_a_main_thread_whose_place_is_taken_keeps_nothing_of_ours() {
     for at in 0.. {
-        let host = host();
-        let [main, thread] = [0, 3].map(|n| Target::Task(host.tasks[n]));
-        let (mut actuator, _) = host.open().unwrap();
-        actuator.set(&plan(vec![(thread, batch(5))]), &|_| true);
-        let begin = host.world.operations();
-        host.world.at(begin + at, Event::Exec(super::THREAD));
-        actuator.set(&plan(vec![(main, batch(6))]), &|_| true);
-        if host.world.operations() <= begin + at {
+        let (host, mut actuator) = opened();
+        let [main, thread] = [0, 3].map(|n| host.task(n));
+        actuator.set(&plan(vec![(thread, batch(5))]), &all);
+        let next = plan(vec![(main, batch(6))]);
+        if host.meanwhile(at, Event::Exec(super::THREAD), || actuator.set(&next, &all)).is_none() {
             return;
         }
         actuator.close();
@@ -162,15 +155,15 @@ fn who_is_orphaned_is_told_by_how_the_tuned_task_was_found() {
     // Twice the same task, one property after the other; an orphan has both.
     let host = host();
     let found = host.world.values();
-    let target = Target::Task(host.tasks[1]);
+    let target = host.task(1);
     let affinity = Setting::Affinity(CpuSet::single(0));
     let (mut actuator, _) = host.open().unwrap();
-    actuator.set(&plan(vec![(target.clone(), batch(5))]), &|_| true);
+    actuator.set(&plan(vec![(target.clone(), batch(5))]), &all);
     let both = plan(vec![(target.clone(), batch(5)), (target.clone(), affinity)]);
-    actuator.set(&both, &|_| true);
+    actuator.set(&both, &all);
     // 14 was reniced, and is made what every task is: then its process group tells.
-    let reniced = Target::Task(host.tasks[4]);
-    actuator.amend(&plan(vec![(reniced.clone(), Setting::Sched(SchedAttr::DEFAULT))]).changes, &|_| true);
+    let reniced = host.task(4);
+    actuator.amend(&plan(vec![(reniced.clone(), Setting::Sched(SchedAttr::DEFAULT))]).changes, &all);
     host.world.happen(Event::Fork { parent: 11, child: 100, orphan: true });
     host.world.happen(Event::Fork { parent: 14, child: 101, orphan: true });
     assert!(actuator.close().is_clean());

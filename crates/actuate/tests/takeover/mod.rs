@@ -6,37 +6,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use evenkeel_actuate::fake::{Crashed, Event, FakeKernel, FakeMedium};
 use evenkeel_actuate::journal::{seal, unseal};
 use evenkeel_actuate::{Actuator, Left, Medium, Options, SetReport};
-use evenkeel_base::{CpuSet, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target};
+use evenkeel_base::{CpuSet, Plan, SchedAttr, Setting, Target};
 use proptest::prelude::*;
 
-use crate::world::{Host, host, plan};
+use crate::world::{Host, batch, host, plan};
 
 fn options() -> Options {
     Options { allow_realtime: true, ..Options::default() }
 }
 
-fn batch(nice: i32) -> Setting {
-    Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
-}
-
 /// Two tasks and a cgroup, as a decision changes them.
 fn kept(host: &Host) -> Plan {
-    let task = |index: usize| Target::Task(host.tasks[index]);
+    let task = |index: usize| host.task(index);
     let cpus: CpuSet = "0-1".parse().unwrap();
-    plan(vec![
-        (task(0), batch(5)),
-        (task(1), Setting::Affinity(cpus)),
-        (Target::Group(host.groups[1].clone()), Setting::Weight(900)),
-    ])
+    plan(vec![(task(0), batch(5)), (task(1), Setting::Affinity(cpus)), (host.group(1), Setting::Weight(900))])
 }
 
 /// What else was tried before.
 fn tried(host: &Host) -> Plan {
-    plan(vec![
-        (Target::Task(host.tasks[0]), batch(3)),
-        (Target::Task(host.tasks[4]), batch(7)),
-        (Target::Group(host.groups[1].clone()), Setting::Weight(50)),
-    ])
+    plan(vec![(host.task(0), batch(3)), (host.task(4), batch(7)), (host.group(1), Setting::Weight(50))])
 }
 
 fn remember(actuator: &mut Actuator<FakeKernel>, plan: &Plan) {
@@ -193,7 +181,7 @@ fn somebody_elses_value_and_another_program_are_told_and_left_or_restored() {
     first_life(&host);
     let mut kernel = FakeKernel(host.world.clone());
     // Another manager's weight; the second task runs another program.
-    let group = Target::Group(host.groups[1].clone());
+    let group = host.group(1);
     host.world.put(&group, &Setting::Weight(333));
     host.world.run_another_program(11);
     let (actuator, report, left) = successor(&host);
@@ -203,7 +191,7 @@ fn somebody_elses_value_and_another_program_are_told_and_left_or_restored() {
         evenkeel_actuate::Kernel::read(kernel, target, knob).unwrap()
     };
     assert_eq!(read(&mut kernel, &group, evenkeel_base::Knob::Weight), Setting::Weight(333));
-    let affinity = read(&mut kernel, &Target::Task(host.tasks[1]), evenkeel_base::Knob::Affinity);
+    let affinity = read(&mut kernel, &host.task(1), evenkeel_base::Knob::Affinity);
     assert_eq!(affinity, Setting::Affinity("0-2".parse().unwrap()), "as it was found");
     assert_eq!(host.world.sched(host.tasks[0]), Some(batch(5)), "goes on");
     drop(actuator);

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use evenkeel_actuate::fake::{Crashed, FakeKernel, FakeMedium, World};
+use evenkeel_actuate::fake::{Crashed, Event, FakeKernel, FakeMedium, World};
 use evenkeel_actuate::{ActuateError, Actuator, Options, Recovery, RestoreReport, SetReport, restore_on};
 use evenkeel_base::{
     Change, CpuQuota, CpuSet, GroupRef, NetKnob, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId,
@@ -63,7 +63,35 @@ pub fn host() -> Host {
     Host { world, tasks, groups, nets, forbidden }
 }
 
+/// A host, and an actuator at work on it.
+pub fn opened() -> (Host, Actuator<FakeKernel>) {
+    let host = host();
+    let (actuator, _) = host.open().unwrap();
+    (host, actuator)
+}
+
 impl Host {
+    pub fn task(&self, number: usize) -> Target {
+        Target::Task(self.tasks[number])
+    }
+
+    pub fn group(&self, number: usize) -> Target {
+        Target::Group(self.groups[number].clone())
+    }
+
+    /// A property of the link.
+    pub fn net(&self) -> Target {
+        Target::Net(self.nets[0].clone())
+    }
+
+    /// Acts, while something happens at this of its operations; `None` if it had no such operation.
+    pub fn meanwhile<T>(&self, at: u64, event: Event, act: impl FnOnce() -> T) -> Option<T> {
+        let at = self.world.operations() + at;
+        self.world.at(at, event);
+        let done = act();
+        (self.world.operations() > at).then_some(done)
+    }
+
     pub fn open(&self) -> Result<(Actuator<FakeKernel>, Recovery), ActuateError> {
         self.open_with(Options { allow_realtime: true, allow_scx: true, ..Options::default() })
     }
@@ -94,6 +122,14 @@ impl Host {
         }))
         .map_err(|payload| *payload.downcast::<Crashed>().expect("only crashes unwind"))
     }
+}
+
+pub fn batch(nice: i32) -> Setting {
+    Setting::Sched(SchedAttr { policy: SchedPolicy::Batch, nice: Nice::new(nice), ..SchedAttr::DEFAULT })
+}
+
+pub fn all(_: &Change) -> bool {
+    true
 }
 
 pub fn plan(changes: Vec<(Target, Setting)>) -> Plan {
