@@ -266,7 +266,7 @@ class Cri(End):
     linger = 0.8
 
     def environment(self, run):
-        url = f"unix://{run.lane.runtime}"
+        url = f"unix://{run.lane.runtime[0]}"
         return {"CONTAINER_RUNTIME_ENDPOINT": url, "DOCKER_HOST": url}
 
     def act(self, run):

@@ -2,6 +2,7 @@
 a container runtime that hangs up. All of it ends with the lane."""
 
 import ctypes
+import functools
 import json
 import os
 import select
@@ -254,56 +255,38 @@ class Lane:
         self.name = f"ek-mx-{os.getpid()}"
         self.dir = f"/tmp/{self.name}"
         os.mkdir(self.dir, 0o700)
-        self._victims = self._network = self._runtime = self._memory = self._unified = None
 
-    @property
+    @functools.cached_property
     def victims(self):
-        if self._victims is None:
-            self._victims = Victims(self)
-        return self._victims
+        return Victims(self)
 
-    @property
+    @functools.cached_property
     def network(self):
-        if self._network is None:
-            self._network = Network(self)
-        return self._network
+        return Network(self)
 
-    @property
+    @functools.cached_property
     def memory(self):
-        if self._memory is None:
-            self._memory = Group(f"{self.name}-memory", "memory")
-        return self._memory
+        return Group(f"{self.name}-memory", "memory")
 
-    @property
+    @functools.cached_property
     def unified(self):
-        if self._unified is None:
-            self._unified = Group(f"{self.name}-net", "unified")
-        return self._unified
+        return Group(f"{self.name}-net", "unified")
 
-    @property
+    @functools.cached_property
     def runtime(self):
-        """Path of the socket of a container runtime that hangs up."""
+        """Socket of a container runtime that hangs up, and the process that does."""
         path = f"{self.dir}/cri.sock"
-        if self._runtime is None:
-            self._runtime = hang_up(path)
-        return path
+        return path, hang_up(path)
 
-    def new_victims(self):
-        if self._victims:
-            self._victims.remove()
-            self._victims = None
-
-    def new_network(self):
-        if self._network:
-            self._network.remove()
-            self._network = None
+    def new(self, *names):
+        """What was made of these is removed; who needs it next makes it anew."""
+        for name in names:
+            if name in self.__dict__:
+                self.__dict__.pop(name).remove()
 
     def close(self):
-        self.new_victims()
-        self.new_network()
-        for group in filter(None, (self._memory, self._unified)):
-            group.remove()
-        if self._runtime:
-            os.kill(self._runtime, signal.SIGKILL)
-            os.waitpid(self._runtime, 0)
+        self.new("victims", "network", "memory", "unified")
+        if "runtime" in self.__dict__:
+            os.kill(self.runtime[1], signal.SIGKILL)
+            os.waitpid(self.runtime[1], 0)
         shutil.rmtree(self.dir, ignore_errors=True)
