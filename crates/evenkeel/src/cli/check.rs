@@ -15,11 +15,11 @@ use evenkeel_base::{Observation, Sample};
 use evenkeel_linux::Root;
 use evenkeel_observe::facts::{FactsOptions, read_facts};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampling};
-use evenkeel_report::table::{self, printable};
+use evenkeel_report::table::{self, Field, Table, printable};
 use evenkeel_store::Store;
 use serde::Serialize;
 
-use super::{Failure, Format, Global, Outcome};
+use super::{Failure, Format, Global, Outcome, show};
 
 /// Look for what is wrong with the set-up: findings with evidence, consequence and the exact fix.
 ///
@@ -82,8 +82,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         say!("evenkeel: [[ignore]] {stale} matches no finding");
     }
     let out = match global.output {
-        Format::Json => json(&report, &observation).map_err(Failure::Cannot)?,
-        Format::Csv => csv(&report),
+        Format::Json => show::pretty(&Document {
+            schema: "evenkeel.check/v1",
+            interval_s: observation.interval_s,
+            report: &report,
+        })?,
+        Format::Csv => finding_table().csv(&report.findings),
         Format::Text | Format::Svg => {
             text(&report, &observation, &facts, args.all, std::io::stdout().is_terminal())
         }
@@ -215,35 +219,17 @@ struct Document<'a> {
     report: &'a Report,
 }
 
-fn json(report: &Report, observation: &Observation) -> anyhow::Result<String> {
-    let document = Document { schema: "evenkeel.check/v1", interval_s: observation.interval_s, report };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
-}
-
-/// One line a finding. Text is quoted as RFC 4180 says.
-fn csv(report: &Report) -> String {
-    let quote = |text: &str| {
-        if text.contains([',', '"', '\n', '\r']) {
-            format!("\"{}\"", text.replace('"', "\"\""))
-        } else {
-            text.to_owned()
-        }
-    };
-    let mut out = String::from("rule,status,severity,subject,evidence,consequence,fix,ignored\n");
-    for finding in &report.findings {
-        let cells = [
-            &finding.rule,
-            status_name(finding.status),
-            severity_name(finding.severity),
-            &finding.subject,
-            &finding.evidence,
-            finding.consequence.as_deref().unwrap_or_default(),
-            finding.fix.as_deref().unwrap_or_default(),
-            finding.ignored.as_deref().unwrap_or_default(),
-        ];
-        let _ = writeln!(out, "{}", cells.map(quote).join(","));
-    }
-    out
+fn finding_table() -> Table<Finding> {
+    Table::new(vec![
+        Field::new("rule", "RULE", |f: &Finding| f.rule.as_str().into()),
+        Field::new("status", "STATUS", |f: &Finding| status_name(f.status).into()),
+        Field::new("severity", "SEVERITY", |f: &Finding| severity_name(f.severity).into()),
+        Field::new("subject", "SUBJECT", |f: &Finding| f.subject.as_str().into()),
+        Field::new("evidence", "EVIDENCE", |f: &Finding| f.evidence.as_str().into()),
+        Field::new("consequence", "CONSEQUENCE", |f: &Finding| f.consequence.as_deref().into()),
+        Field::new("fix", "FIX", |f: &Finding| f.fix.as_deref().into()),
+        Field::new("ignored", "IGNORED", |f: &Finding| f.ignored.as_deref().into()),
+    ])
 }
 
 fn status_name(status: Status) -> &'static str {

@@ -5,14 +5,12 @@ mod live;
 pub(super) mod quiet;
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::Plan;
-use evenkeel_console as console;
 use evenkeel_lab::tenant::{Layout, Starter};
 use evenkeel_linux::Root;
 use evenkeel_policy::levers::PUBLISHED_RECIPE;
@@ -156,16 +154,15 @@ fn finish(global: &Global, args: &Args, mut report: DemoReport) -> Result<(), Fa
     let path = std::path::absolute(&args.report).unwrap_or_else(|_| args.report.clone());
     report.report = Some(path.display().to_string());
     std::fs::write(&path, html::demo(&report)).with_context(|| format!("cannot write {}", path.display()))?;
-    let mut out = console::results();
     match global.output {
-        Format::Json => writeln!(out, "{:#}", report.json()).context("cannot write to stdout")?,
+        Format::Json => outln!("{:#}", report.json())?,
         Format::Csv => return Err(usage!("the demo's result is text or json")),
         Format::Text | Format::Svg => {
             let mut text = text_table(&report);
             if args.repeat > 1 {
                 text.push_str(&medians(&report));
             }
-            write!(out, "{text}").context("cannot write to stdout")?;
+            out!("{text}")?;
         }
     }
     Ok(())

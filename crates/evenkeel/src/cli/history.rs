@@ -17,6 +17,7 @@ use evenkeel_store::{RunId, Store, StoreError, StoredChange, StoredRun, TrialWin
 use serde::Serialize;
 use serde_json::json;
 
+use super::show::pretty;
 use super::when::{self, When};
 use super::{Failure, Format, Global, Outcome, status};
 use jiff::Timestamp;
@@ -130,12 +131,6 @@ pub(super) fn failure(error: StoreError) -> Failure {
 fn print(out: &str) -> Outcome {
     out!("{out}")?;
     Ok(0)
-}
-
-fn pretty(document: &serde_json::Value) -> Result<String, Failure> {
-    let text =
-        serde_json::to_string_pretty(document).context("cannot write JSON").map_err(Failure::Cannot)?;
-    Ok(text + "\n")
 }
 
 fn nothing(global: &Global, args: &Args, path: &Path, words: &str) -> Outcome {

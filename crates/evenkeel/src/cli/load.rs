@@ -6,6 +6,7 @@ use evenkeel_workload::load::{
     Common, LoadError, LoadReport, LoadSpec, run as run_load, stop_flag_on_signals,
 };
 
+use super::show::pretty;
 use super::{Failure, Format, Global, Outcome};
 
 /// Run a built-in workload: a known demand for CPU time, accounted for.
@@ -29,10 +30,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         _ => Failure::Cannot(error.into()),
     })?;
     match global.output {
-        Format::Json => {
-            let json = serde_json::to_string_pretty(&report).map_err(|e| Failure::Cannot(e.into()))?;
-            outln!("{json}")?;
-        }
+        Format::Json => out!("{}", pretty(&report)?)?,
         Format::Csv => print_csv(&report)?,
         Format::Text | Format::Svg => print_text(&report)?,
     }

@@ -1,6 +1,6 @@
 //! `evenkeel plan`: what `run` would try.
 
-use std::io::Write;
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,7 +10,6 @@ use evenkeel_agent::tiers::Derived;
 use evenkeel_agent::{Agent, Config, Event, Quiet, Watcher};
 use evenkeel_base::text::count;
 use evenkeel_base::{GroupView, HostScheduler, Observation, Plan, Setting, Target};
-use evenkeel_console as console;
 use evenkeel_model::predict::{Prediction, Use};
 use evenkeel_policy::placement;
 use evenkeel_report::run::{Document, DocumentKind};
@@ -88,7 +87,6 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
         (row.from.as_ref() != Some(&row.to)).then_some(row)
     }));
     let beyond = Beyond { ancestors: agent.ancestors(), costs: agent.outside_costs() };
-    let mut out = console::results();
     match global.output {
         Format::Json => {
             let mut of_run = Document::of(agent.record(), DocumentKind::Plan);
@@ -102,12 +100,13 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
                 ancestors: &beyond.ancestors,
                 outside: beyond.costs,
             });
-            writeln!(out, "{document:#}").context("cannot write to stdout")?;
+            outln!("{document:#}")?;
         }
-        Format::Csv => write!(out, "{}", table().csv(&rows)).context("cannot write to stdout")?,
+        Format::Csv => out!("{}", table().csv(&rows))?,
         Format::Text | Format::Svg => {
-            let text = text(&plans, &predicted, &rows, &studied.observation, trier, out.is_terminal());
-            write!(out, "{text}{}{}", beyond.text(), tiers_text(&tiers)).context("cannot write to stdout")?;
+            let text =
+                text(&plans, &predicted, &rows, &studied.observation, trier, std::io::stdout().is_terminal());
+            out!("{text}{}{}", beyond.text(), tiers_text(&tiers))?;
         }
     }
     Ok(0)

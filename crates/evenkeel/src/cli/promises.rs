@@ -3,14 +3,13 @@
 //! What was got is read by a gauge of its own, not by the loop that keeps the promises, and judged second by second by the
 //! rule of `docs/guarantees.md`.
 
-use std::io::Write;
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::Context;
 use evenkeel_agent::guarantee::Source;
 use evenkeel_agent::{Agent, Config, Guarantee, Guarantees, Scope, Watcher};
 use evenkeel_base::{CpuSet, PromiseState};
-use evenkeel_console as console;
 use evenkeel_lab::private::PrivateDir;
 use evenkeel_lab::tenant::{Layout, Starter, Tenants};
 use evenkeel_linux::sys::wall_ns;
@@ -399,7 +398,6 @@ pub(super) fn table() -> Table<Row> {
 }
 
 fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
-    let mut out = console::results();
     let promised = || rows.iter().filter(|r| r.promised.is_some());
     let seconds: usize = promised().map(|r| r.seconds).sum();
     let (broken, badly): (usize, usize) =
@@ -415,21 +413,18 @@ fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
                 "schema": "evenkeel.prove-promises/v1", "loads": table().json(rows), "seconds": seconds,
                 "broken_s": broken, "broken_2_points_s": badly, "rate_broken_s": rate_broken,
             });
-            writeln!(out, "{document:#}").context("cannot write to stdout")?;
+            outln!("{document:#}")?;
         }
-        Format::Csv => write!(out, "{}", table().csv(rows)).context("cannot write to stdout")?,
+        Format::Csv => out!("{}", table().csv(rows))?,
         Format::Text | Format::Svg => {
-            write!(out, "{}", table().text(rows, width(out.is_terminal())))
-                .context("cannot write to stdout")?;
-            writeln!(
-                out,
+            out!("{}", table().text(rows, width(std::io::stdout().is_terminal())))?;
+            outln!(
                 "\n{seconds} seconds of promises: as supply {broken} broken ({}), {badly} by more than {BADLY} points \
                  ({}); as rate {rate_broken} ({}).",
                 share(broken),
                 share(badly),
                 share(rate_broken),
-            )
-            .context("cannot write to stdout")?;
+            )?;
         }
     }
     Ok(())

@@ -2,14 +2,13 @@
 
 mod aa;
 
-use std::io::Write;
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::run::Estimate;
 use evenkeel_base::stats;
-use evenkeel_console as console;
 use evenkeel_lab::mix::Mix;
 use evenkeel_linux::Root;
 use evenkeel_report::demo::gap_closed;
@@ -276,7 +275,6 @@ impl Summary {
 }
 
 fn print(global: &Global, rows: &[Row], asked: u64) -> Result<(), Failure> {
-    let mut out = console::results();
     let summary = Summary::of(rows);
     match global.output {
         Format::Json => {
@@ -285,13 +283,12 @@ fn print(global: &Global, rows: &[Row], asked: u64) -> Result<(), Failure> {
                 "without_comparison": summary.unknown, "with_a_gap": summary.with_a_gap,
                 "median_gap_closed": summary.median_closed, "wider_than_0_01": summary.wide,
             });
-            writeln!(out, "{document:#}").context("cannot write to stdout")?;
+            outln!("{document:#}")?;
         }
-        Format::Csv => write!(out, "{}", table().csv(rows)).context("cannot write to stdout")?,
+        Format::Csv => out!("{}", table().csv(rows))?,
         Format::Text | Format::Svg => {
-            write!(out, "{}", table().text(rows, width(out.is_terminal())))
-                .context("cannot write to stdout")?;
-            writeln!(out, "\n{}", summary.words(rows.len(), asked)).context("cannot write to stdout")?;
+            out!("{}", table().text(rows, width(std::io::stdout().is_terminal())))?;
+            outln!("\n{}", summary.words(rows.len(), asked))?;
         }
     }
     Ok(())

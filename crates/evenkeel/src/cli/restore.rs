@@ -1,6 +1,6 @@
 //! `evenkeel restore`: restores what a run changed.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,9 +12,10 @@ use evenkeel_actuate::{
 use evenkeel_base::printable;
 use evenkeel_base::text::count;
 use evenkeel_base::{Setting, Target};
-use evenkeel_console as console;
+use evenkeel_report::{Field, Table, Value};
 use serde::Serialize;
 
+use super::show::pretty;
 use super::{Failure, Format, Global, Outcome};
 
 /// Restore everything a run changed and did not restore itself, such as after `kill -9`.
@@ -79,7 +80,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     let nothing = !total.left_behind && total.report.notes.is_empty() && problem.is_some();
     if !nothing {
-        show(global.output, &total).context("cannot write the result")?;
+        show(global.output, &total)?;
     }
     if let Some(problem) = problem {
         return Err(problem);
@@ -245,54 +246,44 @@ fn words(setting: &Setting) -> String {
     }
 }
 
-fn show(format: Format, recovery: &Recovery) -> io::Result<()> {
-    let mut out = console::results();
+fn table<'a>() -> Table<Row<'a>> {
+    Table::new(vec![
+        Field::new("outcome", "OUTCOME", |row: &Row<'_>| row.outcome.into()),
+        Field::integer("tgid", "TGID", |row: &Row<'_>| row.tgid.map(i64::from)),
+        Field::integer("tid", "TID", |row: &Row<'_>| row.tid.map(i64::from)),
+        Field::integer("start_time", "START", |row: &Row<'_>| i64::try_from(row.start_time?).ok()),
+        Field::new("group", "GROUP", |row: &Row<'_>| row.group.into()),
+        Field::new("comm", "COMMAND", |row: &Row<'_>| row.comm.into()),
+        Field::new("knob", "KNOB", |row: &Row<'_>| row.knob.into()),
+        Field::new("from", "FROM", |row: &Row<'_>| row.from.as_deref().into()),
+        Field::new("to", "TO", |row: &Row<'_>| row.to.as_str().into()),
+        Field::new("descendant", "DESCENDANT", |row: &Row<'_>| Value::Bool(row.descendant)),
+        Field::new("note", "NOTE", |row: &Row<'_>| row.note.into()),
+        Field::new("net", "NET", |row: &Row<'_>| row.net.as_deref().into()),
+    ])
+}
+
+fn show(format: Format, recovery: &Recovery) -> Result<(), Failure> {
     let rows = rows(&recovery.report);
     match format {
-        Format::Json => {
-            let document = Document {
+        Format::Json => out!(
+            "{}",
+            pretty(&Document {
                 schema: "evenkeel.restore/v1",
                 left_behind: recovery.left_behind,
                 pid: recovery.pid,
                 items: rows,
                 notes: &recovery.report.notes,
-            };
-            writeln!(out, "{}", serde_json::to_string_pretty(&document)?)
-        }
-        Format::Csv => {
-            writeln!(out, "outcome,tgid,tid,start_time,group,comm,knob,from,to,descendant,note,net")?;
-            for row in &rows {
-                let number = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());
-                let fields = [
-                    row.outcome.to_owned(),
-                    number(row.tgid.map(u64::from)),
-                    number(row.tid.map(u64::from)),
-                    number(row.start_time),
-                    row.group.unwrap_or_default().to_owned(),
-                    row.comm.unwrap_or_default().to_owned(),
-                    row.knob.to_owned(),
-                    row.from.clone().unwrap_or_default(),
-                    row.to.clone(),
-                    row.descendant.to_string(),
-                    row.note.unwrap_or_default().to_owned(),
-                    row.net.clone().unwrap_or_default(),
-                ];
-                writeln!(out, "{}", fields.map(quoted).join(","))?;
-            }
-            Ok(())
-        }
-        Format::Text | Format::Svg => text(&mut out, recovery, &rows),
+            })?
+        ),
+        Format::Csv => out!("{}", table().csv(&rows)),
+        Format::Text | Format::Svg => text(recovery, &rows),
     }
 }
 
-/// A CSV field after RFC 4180.
-fn quoted(field: String) -> String {
-    if field.contains([',', '"', '\n', '\r']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field }
-}
-
-fn text(out: &mut impl Write, recovery: &Recovery, rows: &[Row<'_>]) -> io::Result<()> {
+fn text(recovery: &Recovery, rows: &[Row<'_>]) -> Result<(), Failure> {
     if !recovery.left_behind && recovery.report.notes.is_empty() {
-        writeln!(out, "nothing to do: no run left changes behind")?;
+        outln!("nothing to do: no run left changes behind")?;
     }
     let lines: Vec<[String; 5]> = rows
         .iter()
@@ -323,15 +314,14 @@ fn text(out: &mut impl Write, recovery: &Recovery, rows: &[Row<'_>]) -> io::Resu
             text.push_str(&format!("{field:<width$}  "));
         }
         text.push_str(&line[4]);
-        writeln!(out, "{}", text.trim_end())?;
+        outln!("{}", text.trim_end())?;
     }
     for note in &recovery.report.notes {
-        writeln!(out, "note: {note}")?;
+        outln!("note: {note}")?;
     }
     if recovery.left_behind {
         let report = &recovery.report;
-        writeln!(
-            out,
+        outln!(
             "{} put back, {} already back, {} gone, {}, {} failed",
             report.put_back.len(),
             report.already.len(),
@@ -341,16 +331,4 @@ fn text(out: &mut impl Write, recovery: &Recovery, rows: &[Row<'_>]) -> io::Resu
         )?;
     }
     Ok(())
-}
-
-/// A task's name may hold anything; a terminal must not act on it.
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_are_quoted_when_needed() {
-        assert_eq!(quoted("a b".into()), "a b");
-        assert_eq!(quoted("a,\"b\"".into()), "\"a,\"\"b\"\"\"");
-    }
 }

@@ -1,10 +1,10 @@
 //! `evenkeel run`: the closed loop.
 
-use std::io::Write;
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use evenkeel_actuate::TurnGuard;
 use evenkeel_agent::governor::check_instance;
 use evenkeel_agent::{Agent, AutoLimit, Event, Watcher};
@@ -27,7 +27,6 @@ use super::settings::{
 use super::show;
 use super::sink::ConsoleSink;
 use super::{Failure, Format, Global, Outcome, loop_failed, stop};
-use evenkeel_console as console;
 
 /// Even out a scope's CPU sharing: try the levers of this kernel against the present state in interleaved windows,
 /// keep what measurably helps and hurts no one, watch on, restore everything at the end.
@@ -205,20 +204,19 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             other => other,
         });
     }
-    let mut out = console::results();
     match global.output {
         Format::Json => {
             let of_run = run::Document::of(&record, DocumentKind::Run);
             let document = serde_json::json!(Document { of_run, restored: Restored::of(&back) });
-            writeln!(out, "{document:#}").context("cannot write to stdout")?;
+            outln!("{document:#}")?;
         }
         Format::Csv => {
-            write!(out, "{}", run::stage_table().csv(&record.stages)).context("cannot write to stdout")?;
+            out!("{}", run::stage_table().csv(&record.stages))?;
         }
         Format::Text | Format::Svg => {
-            let width = table::width(out.is_terminal());
-            write!(out, "{}", run::text(&record, width)).context("cannot write to stdout")?;
-            writeln!(out, "{}", show::back_sentence(&back)).context("cannot write to stdout")?;
+            let width = table::width(std::io::stdout().is_terminal());
+            out!("{}", run::text(&record, width))?;
+            outln!("{}", show::back_sentence(&back))?;
         }
     }
     if back.is_clean() {

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
+use anyhow::Context;
 use evenkeel_linux::Root;
 
 use super::{Failure, Format, Global};
@@ -50,6 +51,11 @@ pub fn no_such_output(format: Format, command: &str) -> Failure {
     let drawn =
         if format == Format::Svg { "; `topology`, `why` and `lab report` of neighbour draw" } else { "" };
     usage!("{command} has no output {}{drawn}", name.unwrap_or_default())
+}
+
+/// A document as `-o json` prints it.
+pub fn pretty(document: &impl serde::Serialize) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(document).context("cannot write JSON")? + "\n")
 }
 
 /// Columns of the terminal, at most 100 elsewhere.

@@ -1,7 +1,7 @@
 //! `evenkeel tune`: searches a service's best settings.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use evenkeel_report::{significant, table};
 use evenkeel_tune::search::{Method, Reason};
 use evenkeel_tune::{Event, Options, Runner, TrialRecord, Tune, TuneError, TuneResult};
 
+use super::show::pretty;
 use super::{Failure, Format, Global, Outcome, stop};
 
 /// Search a service's best settings by measured trials: threads, quotas, its own options.
@@ -119,13 +120,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             .map_err(failure)?;
     let page = evenkeel_tune::page(&tune, &result, &records);
     write_files(&tune, &result, &records, &page, &dir)?;
-    let mut out = console::results();
     let text = match global.output {
-        Format::Json => serde_json::to_string_pretty(&result).context("cannot write the result")? + "\n",
+        Format::Json => pretty(&result)?,
         Format::Csv => TuneResult::csv(&tune, &records),
         Format::Text | Format::Svg => text(&page, &dir),
     };
-    out.write_all(text.as_bytes()).context("cannot write to stdout")?;
+    out!("{text}")?;
     if result.interrupted {
         say!("evenkeel: interrupted after {} trials; the same command goes on from there", result.trials);
         return Ok(1);
@@ -215,9 +215,8 @@ fn write_files(
     page: &TunePage,
     dir: &Path,
 ) -> Result<(), Failure> {
-    let json = serde_json::to_string_pretty(result).context("cannot write the result")? + "\n";
     for (name, text) in [
-        ("result.json", json),
+        ("result.json", pretty(result)?),
         ("trials.csv", TuneResult::csv(tune, records)),
         ("report.html", html::tune(page)),
     ] {

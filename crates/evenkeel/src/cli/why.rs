@@ -23,6 +23,7 @@ use evenkeel_observe::beside::{IoStalled, read_io_stalled};
 use evenkeel_observe::{Detail, Observer, ObserverOptions};
 use evenkeel_report::{svg, table, why};
 
+use super::show::pretty;
 use super::{Failure, Format, Global, Outcome};
 use target::Aim;
 
@@ -235,10 +236,6 @@ fn look<'a>(
     let observation =
         observer.observe_named(&before, &after, &Detail::None, RUNTIMES_WAIT).map_err(anyhow::Error::from)?;
     Ok(Looked { root, observer, before, after, observation, aim, all, seen, gone, note, io_stalled })
-}
-
-fn pretty(document: &impl serde::Serialize) -> Result<String, Failure> {
-    Ok(serde_json::to_string_pretty(document).context("cannot write JSON")? + "\n")
 }
 
 /// The programs at work, or why they cannot be where /proc will do.

@@ -44,11 +44,10 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     for (folder, name) in args.folders.iter().zip(&names) {
         sides.push(Side::of(name, load(folder)?));
     }
-    let json = |value: serde_json::Result<String>| value.map_err(|e| Failure::Cannot(e.into()));
     if args.platforms {
         let view = platforms(&sides, &units);
         match global.output {
-            Format::Json => outln!("{}", json(serde_json::to_string_pretty(&view))?)?,
+            Format::Json => out!("{}", show::pretty(&view)?)?,
             _ => out!("{}", lab::platforms_text(&view, show::width()))?,
         }
         if let Some(out) = &args.out {
@@ -71,7 +70,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         ));
     }
     match global.output {
-        Format::Json => outln!("{}", json(serde_json::to_string_pretty(&comparison))?)?,
+        Format::Json => out!("{}", show::pretty(&comparison)?)?,
         _ => out!("{}", lab::compare_text(&comparison, show::width()))?,
     }
     if let Some(out) = &args.out {

@@ -3,7 +3,7 @@
 //! Levers propose the values that are there already, as many as ever; they are written, settled, guarded and decided about
 //! by the same code as real ones. Whatever is kept is kept by mistake.
 
-use std::io::Write;
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -19,7 +19,6 @@ use serde_json::json;
 use crate::cli::known::Known;
 use crate::cli::sink::ConsoleSink;
 use crate::cli::{Failure, Format, Global, Outcome, demo};
-use evenkeel_console as console;
 
 /// Share of decisions that may keep what does nothing, and the error probability at which a count refutes it.
 const PROMISED: f64 = 0.05;
@@ -224,23 +223,21 @@ pub(super) fn table() -> Table<Row> {
 }
 
 fn print(global: &Global, rows: &[Row], tally: Tally) -> Result<(), Failure> {
-    let mut out = console::results();
-    let written = match global.output {
+    match global.output {
         Format::Json => {
             let document = json!({
                 "schema": "evenkeel.prove-aa/v1", "decisions": table().json(rows), "asked": tally.asked,
                 "confirmed": tally.confirmed, "kept": tally.kept, "promised": PROMISED, "chance": tally.chance(),
                 "at_most": tally.at_most(), "verdict": tally.verdict().name(),
             });
-            writeln!(out, "{document:#}")
+            outln!("{document:#}")
         }
-        Format::Csv => write!(out, "{}", table().csv(rows)),
+        Format::Csv => out!("{}", table().csv(rows)),
         Format::Text | Format::Svg => {
-            let width = width(out.is_terminal());
-            write!(out, "{}\n{}\n", table().text(rows, width), tally.words())
+            let width = width(std::io::stdout().is_terminal());
+            outln!("{}\n{}", table().text(rows, width), tally.words())
         }
-    };
-    Ok(written.context("cannot write to stdout")?)
+    }
 }
 
 #[cfg(test)]
