@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_linux::testing::TestChild;
+use evenkeel_linux::testing::{TestChild, awaited, until};
 use serde_json::{Value, json};
 
 struct Client {
@@ -59,14 +59,9 @@ impl Client {
     /// Ends standard input, as a client does; the exit status.
     fn end(&mut self) -> Option<i32> {
         drop(self.input.take());
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(Instant::now() < until, "it did not end with its standard input");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let ended =
+            || self.child.try_wait().unwrap().ok_or("it did not end with its standard input".to_owned());
+        awaited(60, ended).code()
     }
 }
 
@@ -151,16 +146,9 @@ fn a_call_ends_when_it_is_cancelled_and_when_standard_input_ends() {
         list.unwrap_or_default() + &all
     };
     let pid = client.child.id();
-    let until = Instant::now() + Duration::from_secs(60);
-    while children(pid).trim().is_empty() {
-        assert!(Instant::now() < until, "the call was not started");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("the call is started", || !children(pid).trim().is_empty());
     client.send("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}");
-    while !children(pid).trim().is_empty() {
-        assert!(Instant::now() < until, "the cancelled call is still at work");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("the cancelled call is at work no more", || children(pid).trim().is_empty());
     client.send(&long(2));
     let began = Instant::now();
     assert_eq!(client.end(), Some(0));

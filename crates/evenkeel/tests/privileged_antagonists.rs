@@ -17,17 +17,14 @@ mod long;
 use std::time::{Duration, Instant};
 
 use agent::Serve;
+use evenkeel_linux::testing::until;
 use inject::{Kind, Scene, now_s};
 use judge::Readings;
 use rand::SeedableRng;
 
 fn watching() -> Serve {
     let serve = Serve::start(&["--no-history", "--blame"]);
-    let until = Instant::now() + Duration::from_secs(120);
-    while serve.get("/api/live", "").1.contains("\"blame\":null") {
-        assert!(Instant::now() < until, "the programs were not loaded");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    until("the programs are loaded", || !serve.get("/api/live", "").1.contains("\"blame\":null"));
     serve
 }
 

@@ -13,7 +13,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::Linux;
-use evenkeel_linux::testing::TestChild;
+use evenkeel_linux::testing::{TestChild, awaited};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use scene::{Group, Process, VISIBLE, crowd, evenkeel, hurried, snapshot, until};
 
@@ -43,14 +43,7 @@ impl Run {
 
     #[track_caller]
     fn end(&mut self) -> ExitStatus {
-        let began = Instant::now();
-        loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                return status;
-            }
-            assert!(began.elapsed() < Duration::from_secs(60), "it has not ended for a minute");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        awaited(60, || self.0.try_wait().unwrap().ok_or("it has not ended".to_owned()))
     }
 }
 

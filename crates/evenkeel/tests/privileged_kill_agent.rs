@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{CpuSet, Nice, SchedAttr, SchedPolicy, Setting, Target, TaskId};
+use evenkeel_linux::testing::awaited;
 use rand::{Rng, SeedableRng};
 use scene::{Agent, Facts, Group, Process, crowd, evenkeel, facts, run};
 
@@ -114,11 +115,10 @@ fn journal_grows(dir: &Path, times: u32) {
 
 /// Waits until something on the host is not as found. The first trial begins after a second; a slow host may need many.
 fn change_in_force(host: &Host, kernel: &mut Linux, agent: &Agent) {
-    let began = Instant::now();
-    while host.differences(kernel).is_empty() {
-        assert!(began.elapsed() < Duration::from_secs(60), "in 60 s nothing was tried: {}", agent.words());
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    awaited(60, || match host.differences(kernel).is_empty() {
+        true => Err(format!("nothing was tried: {}", agent.words())),
+        false => Ok(()),
+    });
 }
 
 #[test]

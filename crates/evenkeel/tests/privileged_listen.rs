@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_linux::testing::TestChild;
+use evenkeel_linux::testing::{TestChild, awaited};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -62,16 +62,13 @@ fn metrics_and_status_follow_the_loop() {
     let line = lines.by_ref().map(Result::unwrap).find(|line| line.contains("listening on")).unwrap();
     std::thread::spawn(move || lines.for_each(drop));
     let address = line.rsplit('/').next().unwrap().to_owned();
-    let until = Instant::now() + Duration::from_secs(60);
-    let metrics = loop {
+    let metrics = awaited(60, || {
         let page = get(&address, "/metrics");
         assert!(page.starts_with("HTTP/1.1 200"), "{page}");
-        if page.contains("evenkeel_host_busy_percent ") && page.contains("evenkeel_guarantee_kept{") {
-            break page;
-        }
-        assert!(Instant::now() < until, "nothing was observed: {page}");
-        std::thread::sleep(Duration::from_millis(100));
-    };
+        let is_there =
+            ["evenkeel_host_busy_percent ", "evenkeel_guarantee_kept{"].map(|name| page.contains(name));
+        if is_there == [true, true] { Ok(page) } else { Err(format!("nothing was observed: {page}")) }
+    });
     assert!(metrics.contains("text/plain; version=0.0.4"), "{metrics}");
     let value = |name: &str| -> f64 {
         let line = metrics.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();

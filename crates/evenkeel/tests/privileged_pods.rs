@@ -1,11 +1,14 @@
 //! Tenants in pods of a real CRI runtime: a containerd of the test's own, with an image made on the spot.
 
+mod program;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use evenkeel_experiment::record::{CellRecord, Ended, Record, TenantRecord};
+use evenkeel_linux::testing::{awaited, until};
+use program::{end, evenkeel};
 
 const IMAGE: &str = "localhost/evenkeel-sandbox:test";
 
@@ -46,12 +49,10 @@ impl Containerd {
             .spawn()
             .expect("unshare is needed");
         let containerd = Self { child, dir, fixed };
-        let until = Instant::now() + Duration::from_secs(60);
-        while !containerd.ctr(&["version"]).status.success() {
-            let log = fs::read_to_string(containerd.dir.path().join("log")).unwrap();
-            assert!(Instant::now() < until, "containerd does not answer:\n{log}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        awaited(60, || match containerd.ctr(&["version"]).status.success() {
+            true => Ok(()),
+            false => Err(fs::read_to_string(containerd.dir.path().join("log")).unwrap()),
+        });
         containerd
     }
 
@@ -104,14 +105,10 @@ impl Containerd {
 
     /// `evenkeel lab run FILE` on this runtime.
     fn lab(&self, file: &Path, out: &Path) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-        command
-            .args(["lab", "run", &file.display().to_string(), "--out", &out.display().to_string()])
-            .env("CONTAINER_RUNTIME_ENDPOINT", format!("unix://{}", self.socket()))
-            .env_remove("EVENKEEL_POD_IMAGE")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let mut command = evenkeel(["lab", "run"]);
+        command.arg(file).arg("--out").arg(out).env_remove("EVENKEEL_POD_IMAGE");
+        command.env("CONTAINER_RUNTIME_ENDPOINT", format!("unix://{}", self.socket()));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 }
@@ -168,14 +165,11 @@ fn pods_are_tenants_with_the_limits_of_kubernetes_containers() {
     .unwrap();
 
     // What is missing is said: the image, then the runtime.
-    let output = containerd.lab(&file, &out).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{stderr}");
-    assert!(stderr.contains(&format!("the sandbox image {IMAGE} is not there")), "{stderr}");
+    let missing = format!("the sandbox image {IMAGE} is not there");
+    end(&mut containerd.lab(&file, &out)).says(3, &missing);
     let nobody = "unix:///run/no-such-runtime.sock";
-    let output = containerd.lab(&file, &out).env("CONTAINER_RUNTIME_ENDPOINT", nobody).output().unwrap();
-    assert_eq!(output.status.code(), Some(3));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("/run/no-such-runtime.sock"));
+    let mut command = containerd.lab(&file, &out);
+    end(command.env("CONTAINER_RUNTIME_ENDPOINT", nobody)).says(3, "/run/no-such-runtime.sock");
 
     containerd.import();
     let child = containerd.lab(&file, &out).spawn().unwrap();
@@ -205,15 +199,11 @@ fn pods_are_tenants_with_the_limits_of_kubernetes_containers() {
     // Killed in the middle, it leaves pods; the next start removes them.
     let again = dir.path().join("again");
     let mut killed = containerd.lab(&file, &again).spawn().unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
-    while containerd.containers().len() < 6 && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until("its pods are there", || containerd.containers().len() >= 6);
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert!(!containerd.containers().is_empty());
-    let output = containerd.lab(&file, &again).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(containerd.containers(), Vec::<String>::new(), "{}", String::from_utf8_lossy(&output.stderr));
+    let ended = end(&mut containerd.lab(&file, &again)).with(0);
+    assert_eq!(containerd.containers(), Vec::<String>::new(), "{ended}");
     assert_eq!(groups_of(killed.id()), Vec::<PathBuf>::new());
 }

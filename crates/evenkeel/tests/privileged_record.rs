@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use agent::Serve;
-use evenkeel_linux::testing::TestChild;
+use evenkeel_linux::testing::{TestChild, awaited, until};
 use program::{Ended, end};
 use serde_json::Value;
 
@@ -87,11 +87,7 @@ fn a_socket_that_a_killed_agent_left_is_taken_over() {
     let mut first = Serve::start(&["--record", "2s"]);
     let state = first.state.path().to_owned();
     let socket = state.join("flight.sock");
-    let until = std::time::Instant::now() + Duration::from_secs(60);
-    while !socket.exists() {
-        assert!(std::time::Instant::now() < until, "no socket");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until("there is a socket", || socket.exists());
     first.process.0.kill().unwrap();
     first.process.0.wait().unwrap();
     assert!(socket.exists(), "what a kill leaves");
@@ -102,14 +98,9 @@ fn a_socket_that_a_killed_agent_left_is_taken_over() {
             .spawn()
             .unwrap(),
     );
-    let until = std::time::Instant::now() + Duration::from_secs(60);
-    loop {
-        let out = evenkeel(&state, &["record", "--last", "1s"]);
-        if out.status == Some(0) {
-            break;
-        }
+    awaited(60, || {
         assert!(second.0.try_wait().unwrap().is_none(), "it ended");
-        assert!(std::time::Instant::now() < until, "{out}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        let out = evenkeel(&state, &["record", "--last", "1s"]);
+        if out.status == Some(0) { Ok(()) } else { Err(out.to_string()) }
+    });
 }

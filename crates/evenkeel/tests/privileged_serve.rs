@@ -33,7 +33,7 @@ use std::process::{Command, Stdio};
 
 use agent::{BINARY, Serve, load, until_well};
 use chrome::Chrome;
-use evenkeel_linux::testing::{TestCgroup, TestChild};
+use evenkeel_linux::testing::{TestCgroup, TestChild, awaited, until};
 
 /// A load in a cgroup of its own; the load ends first, or the cgroup could not go.
 struct Busy {
@@ -78,11 +78,8 @@ fn metrics_are_clean_and_grow_and_nothing_but_reading_is_allowed() {
             .unwrap();
         line.rsplit(' ').next().unwrap().parse().unwrap()
     };
-    let (first, until) = (cpu(&page), std::time::Instant::now() + std::time::Duration::from_secs(60));
-    while cpu(&serve.metrics()) <= first {
-        assert!(std::time::Instant::now() < until, "the counter stands still: {}", serve.metrics());
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
+    let first = cpu(&page);
+    until("the counter grows", || cpu(&serve.metrics()) > first);
     let (head, open) = serve.get("/metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n");
     assert!(head.contains("openmetrics-text") && open.ends_with("# EOF\n"), "{head}");
     // Every thread has no more than it needs, and nothing it starts could have.
@@ -137,11 +134,7 @@ fn hidden_processes_are_seen() {
     let options =
         ["serve", "--listen", "127.0.0.1:0", "--no-history", "--sampling", "proc", "--blame", "off"];
     let serve = Serve::spawned(hiding, &options, &[]);
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !serve.get("/api/live", "").1.contains("keel-hidden") {
-        assert!(std::time::Instant::now() < until, "it sees no process of another user: {}", serve.said());
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
+    until("it sees a process of another user", || serve.get("/api/live", "").1.contains("keel-hidden"));
     assert!(!serve.said().contains("hidepid"), "{}", serve.said());
 }
 
@@ -440,16 +433,11 @@ fn a_killed_serve_loses_only_the_last_seconds_of_its_history() {
         line.rsplit(' ').next()?.parse().ok()
     };
     let first = observed(&serve.metrics_with("evenkeel_observed_timestamp_seconds ")).unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
-    let last = loop {
+    let last = awaited(120, || {
         let last = observed(&serve.metrics()).unwrap();
         // No multiple of the time within which it commits: it is killed with samples in memory.
-        if last >= first + 7.0 {
-            break last;
-        }
-        assert!(std::time::Instant::now() < until, "nothing is observed any more");
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    };
+        if last >= first + 7.0 { Ok(last) } else { Err(format!("observed at {last}, first at {first}")) }
+    });
     serve.process.0.kill().unwrap();
     serve.process.0.wait().unwrap();
     let path = serve.state.path().join(evenkeel_store::FILE_NAME);

@@ -14,6 +14,7 @@ use endpoint::Endpoint;
 use evenkeel_actuate::Linux;
 use evenkeel_fetch::http::{Request, get_with};
 use evenkeel_fetch::prometheus;
+use evenkeel_linux::testing::awaited;
 use scene::{Agent, Group, Process, begin, configured, run, snapshot, until};
 use serde_json::Value;
 
@@ -59,11 +60,10 @@ fn times(agent: &Agent, words: &str) -> usize {
 /// Waits until the agent says something; panics after so long.
 #[track_caller]
 fn said(agent: &Agent, words: &str, within: Duration) {
-    let began = Instant::now();
-    while times(agent, words) == 0 {
-        assert!(began.elapsed() < within, "waited in vain for {words:?}: {}", agent.words());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    awaited(within.as_secs(), || match times(agent, words) {
+        0 => Err(format!("waited in vain for {words:?}: {}", agent.words())),
+        _ => Ok(()),
+    });
 }
 
 #[test]

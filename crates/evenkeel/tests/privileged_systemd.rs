@@ -4,9 +4,9 @@ mod scene;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use evenkeel_linux::testing::schedstat;
+use evenkeel_linux::testing::{awaited, schedstat};
 use scene::Process;
 
 fn packaged(name: &str) -> String {
@@ -28,14 +28,7 @@ fn stood_in_for(name: &str) -> String {
 
 /// Waits for something, and says what the machine said when it does not come.
 fn until<T>(machine: &Machine, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(began.elapsed().as_secs() < 120, "{what}: does not come: {}", machine.words());
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    awaited(120, || found().ok_or_else(|| format!("{what}: does not come: {}", machine.words())))
 }
 
 /// What the units are driven with, inside of a machine of its own: a stand-in for evenkeel, and what happens to it.

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, Limit};
-use evenkeel_linux::testing::{TestCgroup, TestChild, schedstat};
+use evenkeel_linux::testing::{TestCgroup, TestChild, schedstat, until};
 use program::{end, evenkeel};
 use serde_json::Value;
 
@@ -61,11 +61,7 @@ impl Process {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let process = Self(TestChild(command.spawn().unwrap()));
         let comm = format!("/proc/{}/comm", process.0.id());
-        let began = Instant::now();
-        while fs::read_to_string(&comm).is_ok_and(|comm| comm.trim() != name) {
-            assert!(began.elapsed() < Duration::from_secs(30), "{name} did not start");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("it has its name", || !fs::read_to_string(&comm).is_ok_and(|comm| comm.trim() != name));
         process
     }
 
@@ -128,11 +124,7 @@ impl Looking {
             let targets = entries.iter().filter_map(|entry| fs::read_link(entry.path()).ok());
             targets.filter(|target| target.to_string_lossy().contains("bpf_link")).count()
         };
-        let began = Instant::now();
-        while links() < 10 {
-            assert!(began.elapsed() < Duration::from_secs(60), "the programs were not attached");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("the programs are attached", || links() >= 10);
         std::thread::sleep(Duration::from_millis(300));
         Self(child)
     }

@@ -5,9 +5,8 @@ mod program;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use evenkeel_linux::testing::TestChild;
+use evenkeel_linux::testing::{TestChild, awaited, until};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -30,20 +29,15 @@ fn keys_change_what_is_shown_and_q_ends() {
         .unwrap();
     let mut keys = child.stdin.take().unwrap();
     let shown = |what: &str| {
-        let until = Instant::now() + Duration::from_secs(60);
-        while Instant::now() < until {
-            if std::fs::read(&log).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(what)) {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        false
+        until(&format!("{what} is shown"), || {
+            std::fs::read(&log).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(what))
+        });
     };
-    assert!(shown("by process"), "the heading");
-    assert!(shown("busy"), "the host's line");
+    shown("by process");
+    shown("busy");
     keys.write_all(b"b").unwrap();
     // The terminal gets only the cells that changed: "process" becomes "container" in its place.
-    assert!(shown("container"), "another grouping");
+    shown("container");
     keys.write_all(b"q").unwrap();
     drop(keys);
     let status = child.wait().unwrap();
@@ -84,15 +78,10 @@ impl Screen {
 
     /// Waits until something is shown; returns the screen.
     fn shows(&self, what: &str) -> String {
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
+        awaited(60, || {
             let text = self.tmux(&["capture-pane", "-p"]);
-            if text.contains(what) {
-                return text;
-            }
-            assert!(Instant::now() < until, "no {what:?} on\n{text}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            if text.contains(what) { Ok(text) } else { Err(format!("no {what:?} on\n{text}")) }
+        })
     }
 }
 
@@ -172,11 +161,7 @@ fn it_ends_with_its_terminal() {
     assert!(mine());
     // The connection breaks: nobody is left to press q.
     screen.tmux(&["kill-server"]);
-    let until = Instant::now() + Duration::from_secs(60);
-    while mine() {
-        assert!(Instant::now() < until, "it goes on without a terminal");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until("it ends without a terminal", || !mine());
 }
 
 #[test]

@@ -198,3 +198,19 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Looks until there is what is looked for, not so often that looking would matter.
+///
+/// # Panics
+/// It does not come within so many seconds: with what the last look says.
+#[track_caller]
+pub fn awaited<T>(seconds: u64, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let began = Instant::now();
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(saw) => assert!(began.elapsed() < Duration::from_secs(seconds), "{saw} ({seconds} s)"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

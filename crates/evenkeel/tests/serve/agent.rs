@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use evenkeel_linux::testing::TestChild;
+use evenkeel_linux::testing::{TestChild, awaited};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -90,19 +90,15 @@ impl Serve {
 
     /// Somebody who listens to its events, as soon as there is room: who has just gone has some for a moment yet.
     pub fn listen(&self) -> Listener {
-        let until = Instant::now() + Duration::from_secs(90);
-        loop {
+        awaited(90, || {
             let mut stream = TcpStream::connect(&self.address).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             write!(stream, "GET /api/events HTTP/1.1\r\nHost: {}\r\n\r\n", self.address).unwrap();
             let mut status = [0; 12];
             stream.read_exact(&mut status).unwrap();
-            if status == *b"HTTP/1.1 200" {
-                return Listener::new(stream);
-            }
-            assert!(Instant::now() < until, "{}", String::from_utf8_lossy(&status));
-            std::thread::sleep(Duration::from_millis(100));
-        }
+            let is_ok = status == *b"HTTP/1.1 200";
+            if is_ok { Ok(Listener::new(stream)) } else { Err(String::from_utf8_lossy(&status).into_owned()) }
+        })
     }
 
     pub fn metrics(&self) -> String {
@@ -113,25 +109,19 @@ impl Serve {
 
     /// The page of metrics once this is in it.
     pub fn metrics_with(&self, what: &str) -> String {
-        let until = Instant::now() + Duration::from_secs(90);
-        loop {
+        awaited(90, || {
             let page = self.metrics();
-            if page.contains(what) {
-                return page;
-            }
-            assert!(Instant::now() < until, "no {what} in {page}");
-            std::thread::sleep(Duration::from_millis(200));
-        }
+            if page.contains(what) { Ok(page) } else { Err(format!("no {what} in {page}")) }
+        })
     }
 }
 
 /// Waits until an answer's status says that all is well.
 pub fn until_well(status: impl Fn() -> String) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while status() != "200" {
-        assert!(Instant::now() < until, "never well: {}", status());
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    awaited(60, || match status() {
+        well if well == "200" => Ok(()),
+        status => Err(format!("never well: {status}")),
+    });
 }
 
 /// Takes events as they come; the connection ends with it.
@@ -157,15 +147,10 @@ impl Listener {
 
     /// Waits until so many events came.
     pub fn told(&self, count: usize) -> Vec<u64> {
-        let until = Instant::now() + Duration::from_secs(90);
-        loop {
+        awaited(90, || {
             let told = self.told.lock().unwrap().clone();
-            if told.len() >= count {
-                return told;
-            }
-            assert!(Instant::now() < until, "{count} events are awaited: {told:?}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+            if told.len() >= count { Ok(told) } else { Err(format!("{count} events are awaited: {told:?}")) }
+        })
     }
 }
 

@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use evenkeel_linux::testing::{TestCgroup, TestChild, schedstat};
+use evenkeel_linux::testing::{TestCgroup, TestChild, awaited, schedstat};
 
 use super::agent::Serve;
 
@@ -73,8 +73,8 @@ fn at_growth(serve: &Serve, id: &str, hogs: &[TestChild]) -> Reading {
         ["sum", "count"]
             .map(|part| value(&page, &format!("evenkeel_runqueue_wait_seconds_{part}"), id).unwrap_or(0.0))
     };
-    let (before, until) = (read(), Instant::now() + Duration::from_secs(60));
-    loop {
+    let before = read();
+    awaited(60, || {
         let ours = read();
         let mut kernels = [0.0; 2];
         for hog in hogs {
@@ -82,11 +82,11 @@ fn at_growth(serve: &Serve, id: &str, hogs: &[TestChild]) -> Reading {
             kernels = [kernels[0] + waited_ns / 1e9, kernels[1] + turns];
         }
         if ours != before {
-            return Reading { ours, kernels };
+            Ok(Reading { ours, kernels })
+        } else {
+            Err(format!("nothing is counted: {ours:?}"))
         }
-        assert!(Instant::now() < until, "nothing is counted: {ours:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    })
 }
 
 pub fn a_small_budget_is_kept_and_sums_stay_right() {

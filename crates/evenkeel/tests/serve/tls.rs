@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
-use std::time::{Duration, Instant};
+
+use evenkeel_linux::testing::awaited;
 
 use super::agent::{BINARY, Serve, until_well};
 use super::pki::{Pki, curl};
@@ -84,7 +85,6 @@ pub fn other_hosts_are_answered_with_token_and_certificate() {
 
 /// Our own client believes the right authority alone, and in the address that the certificate names.
 fn read_by_fleet(pki: &Pki, serve: &Serve, url: &str) {
-    let until = Instant::now() + Duration::from_secs(60);
     let stranger = Pki::make();
     let fleet = |ca: &Pki, url: &str| {
         let mut command = Command::new(BINARY);
@@ -93,10 +93,10 @@ fn read_by_fleet(pki: &Pki, serve: &Serve, url: &str) {
         let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
         (out.status.code(), said)
     };
-    while fleet(pki, url).0 != Some(0) {
-        assert!(Instant::now() < until, "{:?} {}", fleet(pki, url), serve.said());
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    awaited(60, || match fleet(pki, url) {
+        (Some(0), _) => Ok(()),
+        ended => Err(format!("{ended:?} {}", serve.said())),
+    });
     for (ca, url) in [(&stranger, url.to_owned()), (pki, url.replace("127.0.0.1", "127.0.0.2"))] {
         let (code, said) = fleet(ca, &url);
         assert!(code == Some(3) && said.contains("invalid peer certificate"), "{said}");
@@ -106,11 +106,10 @@ fn read_by_fleet(pki: &Pki, serve: &Serve, url: &str) {
 /// A new certificate is used without a start, and a bad one is not.
 fn replaced(pki: &Pki, serve: &Serve, url: &str) {
     let wait_for = |what: &str| {
-        let until = Instant::now() + Duration::from_secs(60);
-        while !serve.said().contains(what) {
-            assert!(Instant::now() < until, "never {what}: {}", serve.said());
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        awaited(60, || match serve.said() {
+            said if said.contains(what) => Ok(()),
+            said => Err(format!("never {what}: {said}")),
+        });
     };
     let served = || {
         let url = url.replace("127.0.0.1", "127.0.0.2");
