@@ -178,7 +178,7 @@ impl Use {
 }
 
 /// The guard of one candidate's confirmation. Who is guarded is settled before the first fresh pair.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Guard {
     limits: GuardLimits,
     /// Tasks judged each for itself.
@@ -200,15 +200,7 @@ impl Guard {
     /// A guard of whoever is seen in windows under the baseline. `tried` are windows under the candidate that are no part of the
     /// confirmation: under it a task may wait less often.
     pub fn new(limits: GuardLimits, baseline: &[Summary], tried: &[Summary]) -> Self {
-        let mut guard = Self {
-            limits,
-            single: BTreeSet::new(),
-            rare: BTreeSet::new(),
-            pools: BTreeSet::new(),
-            outside: BTreeSet::new(),
-            tracks: BTreeMap::new(),
-            tails: BTreeMap::new(),
-        };
+        let mut guard = Self { limits, ..Self::default() };
         let n = baseline.len().max(1) as f64;
         let mut used: BTreeMap<TaskId, f64> = BTreeMap::new();
         let mut owners: BTreeMap<&Owner, f64> = BTreeMap::new();

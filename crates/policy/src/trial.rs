@@ -39,16 +39,17 @@ pub use part::Part;
 pub use protected::Recorded;
 pub use verdict::{Decision, Verdict};
 
+evenkeel_base::defaults! {
 /// How a trial is held.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrialRules {
     /// Gain of the score from which a change is worth its risk, as a ratio to the CPU got (0.01 is one percent).
-    pub min_gain: f64,
+    pub min_gain: f64 = 0.01,
     /// Points of CPU that a point of waiting is worth in the score.
-    pub wait_price: f64,
+    pub wait_price: f64 = 0.1,
     /// Probability that a change is kept that does not help, of the whole decision.
-    pub alpha: f64,
+    pub alpha: f64 = 0.05,
     pub guard: GuardLimits,
     /// Where services count: what background work, which may wait, is to get at least, percent of one CPU.
     pub least_pct: f64,
@@ -58,22 +59,8 @@ pub struct TrialRules {
     /// confirmation, whose challengers change nothing.
     pub always_confirm: bool,
     /// Seed of the order in which candidates take turns.
-    pub seed: u64,
+    pub seed: u64 = 1,
 }
-
-impl Default for TrialRules {
-    fn default() -> Self {
-        Self {
-            min_gain: 0.01,
-            wait_price: 0.1,
-            alpha: 0.05,
-            guard: GuardLimits::default(),
-            least_pct: 0.0,
-            accept_risk: false,
-            always_confirm: false,
-            seed: 1,
-        }
-    }
 }
 
 /// What is to be measured next.

@@ -295,10 +295,7 @@ impl Census {
                     Some(group) => group.throttled_pct,
                     None => Some(0.0),
                 },
-                voluntary: None,
-                involuntary: None,
-                network: None,
-                cpu: 0.0,
+                ..Numbers::default()
             },
             class: String::new(),
             limits: limits(group),

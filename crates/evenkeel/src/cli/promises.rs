@@ -95,7 +95,7 @@ struct Scene {
 }
 
 /// What one load got.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Row {
     scene: String,
     place: String,
@@ -436,20 +436,8 @@ mod tests {
 
     #[test]
     fn where_no_second_was_judged_nothing_was_kept() {
-        let row = |seconds, badly| Row {
-            scene: String::new(),
-            place: String::new(),
-            load: String::new(),
-            promised: Some(40.0),
-            wanted: None,
-            got: 0.0,
-            while_runnable: None,
-            seconds,
-            broken: badly,
-            badly,
-            worst: 0.0,
-            rate_broken: 0,
-        };
+        let row =
+            |seconds, badly| Row { promised: Some(40.0), seconds, broken: badly, badly, ..Row::default() };
         assert_eq!((status(&[]), status(&[row(0, 0)])), (1, 1));
         assert_eq!((status(&[row(100, 1)]), status(&[row(100, 2)])), (0, 1));
     }

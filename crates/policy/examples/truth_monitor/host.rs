@@ -13,14 +13,15 @@ const GOT_PCT: f64 = 150.0;
 /// Waits per unit of work under the baseline.
 const WAIT: f64 = 0.3;
 
+evenkeel_base::defaults! {
 /// What is simulated. Shares are ratios: 0.04 is 4 %.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene {
-    pub tasks: usize,
+    pub tasks: usize = 10,
     /// Of the CPU got by the scope, in a window of 0.9 s.
-    pub noise: f64,
+    pub noise: f64 = 0.04,
     /// Of a task's CPU and of its waits, in a window of 0.9 s.
-    pub task_noise: f64,
+    pub task_noise: f64 = 0.15,
     /// Correlation of a window's noise with that of the one before.
     pub correlation: f64,
     /// Noise has the tails of Student's t with three degrees of freedom.
@@ -30,40 +31,20 @@ pub struct Scene {
     /// Seconds in which half of the effect comes or goes.
     pub fade_s: f64,
     /// What the change brings the scope.
-    pub gain: f64,
+    pub gain: f64 = 0.08,
     /// When that is over, seconds after the decision.
-    pub vanishes_s: f64,
+    pub vanishes_s: f64 = f64::INFINITY,
     /// What it costs the first task, of its CPU.
     pub loss: f64,
     /// By what it multiplies the first task's waits.
-    pub waits: f64,
+    pub waits: f64 = 1.0,
     /// When the first task wants half as much, by itself.
-    pub halves_s: f64,
+    pub halves_s: f64 = f64::INFINITY,
     /// Every tenth task starts or ends by itself.
     pub turnover: bool,
     /// Pairs of windows that the decision rests on.
-    pub pairs: usize,
+    pub pairs: usize = 8,
 }
-
-impl Default for Scene {
-    fn default() -> Self {
-        Self {
-            tasks: 10,
-            noise: 0.04,
-            task_noise: 0.15,
-            correlation: 0.0,
-            heavy: false,
-            drift: 0.0,
-            fade_s: 0.0,
-            gain: 0.08,
-            vanishes_s: f64::INFINITY,
-            loss: 0.0,
-            waits: 1.0,
-            halves_s: f64::INFINITY,
-            turnover: false,
-            pairs: 8,
-        }
-    }
 }
 
 /// What became of the change.

@@ -60,7 +60,7 @@ pub struct Open {
 }
 
 /// One subject's questions: does it get enough CPU, and does it wait no longer than it may?
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Track {
     loss: f64,
     limits: GuardLimits,
@@ -80,18 +80,7 @@ pub(super) struct Track {
 
 impl Track {
     pub fn new(loss: f64, limits: GuardLimits) -> Self {
-        Self {
-            loss,
-            limits,
-            small: None,
-            by_estimate: false,
-            got: Question::default(),
-            supply: Vec::new(),
-            wait: Question::default(),
-            pairs: Pairs::default(),
-            cpu_kept: false,
-            wait_kept: false,
-        }
+        Self { loss, limits, ..Self::default() }
     }
 
     /// Of the small together: what they do from one window to the next differs more than the share of it that they may lose.

@@ -49,28 +49,29 @@ pub enum Ends {
     Churn,
 }
 
+evenkeel_base::defaults! {
 /// One row of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scene {
-    pub candidates: usize,
+    pub candidates: usize = 4,
     /// Standard deviation of the CPU got from window to window.
-    pub noise: f64,
+    pub noise: f64 = 0.04,
     /// Correlation of one window with the next.
     pub ar: f64,
     /// Student's t with 3 degrees of freedom instead of a normal distribution.
     pub heavy: bool,
     pub drift_per_min: f64,
-    pub tasks: usize,
+    pub tasks: usize = 10,
     /// What candidate 1 gains for each task.
     pub gain: f64,
     pub fade: Option<Fade>,
-    pub ends: Ends,
+    pub ends: Ends = Ends::Nothing,
     /// Every candidate takes this share of its CPU from task 1, or lengthens its waits so many times.
     pub victim: Option<(f64, f64)>,
     /// Containers outside the scope, and waits of each per second.
     pub outside: (usize, f64),
     /// Share of the outside's waits beyond their 99th percentile under a candidate.
-    pub tail: f64,
+    pub tail: f64 = 0.01,
     /// What containers outside lose of their CPU under a candidate.
     pub outside_loss: f64,
     /// A busy loop of the scope fills the host, and candidates give it this much more of one CPU.
@@ -83,30 +84,6 @@ pub struct Scene {
     /// What is kept is watched for so many seconds, and counts where it is still in force then.
     pub watched_s: f64,
 }
-
-impl Default for Scene {
-    fn default() -> Self {
-        Self {
-            candidates: 4,
-            noise: 0.04,
-            ar: 0.0,
-            heavy: false,
-            drift_per_min: 0.0,
-            tasks: 10,
-            gain: 0.0,
-            fade: None,
-            ends: Ends::Nothing,
-            victim: None,
-            outside: (0, 0.0),
-            tail: 0.01,
-            outside_loss: 0.0,
-            hog: None,
-            guard: false,
-            rare: false,
-            service: None,
-            watched_s: 0.0,
-        }
-    }
 }
 
 pub struct Host {

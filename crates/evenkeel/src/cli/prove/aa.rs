@@ -43,7 +43,7 @@ const LOADS: [(Scene, Kind, &str); 4] = [
 ];
 
 /// What came of one decision.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Row {
     seed: u64,
     load: &'static str,
@@ -194,16 +194,13 @@ fn row(outcome: &Result<Decision, NoTrial>, in_force: &str) -> Row {
         Err(no) => Some(no.why()),
     };
     Row {
-        seed: 0,
-        load: "",
         candidates: verdicts.len(),
-        writes: 0,
         confirmed: outcome.as_ref().is_ok_and(|decision| decision.confirmed),
         pairs: verdicts.iter().map(|verdict| verdict.pairs).sum(),
         evidence: verdicts.iter().map(|verdict| verdict.evidence).fold(1.0, f64::max),
         kept: outcome.as_ref().is_ok_and(|decision| decision.winner != 0).then(|| in_force.to_owned()),
         why: why.unwrap_or_default(),
-        seconds: 0.0,
+        ..Row::default()
     }
 }
 
