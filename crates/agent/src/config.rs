@@ -21,6 +21,7 @@ pub struct AutoLimit {
     pub instance: Option<String>,
 }
 
+evenkeel_base::defaults! {
 /// Settings of one run of the loop.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -29,16 +30,16 @@ pub struct Config {
     /// Where journal and history are kept.
     pub state_dir: PathBuf,
     /// Whether anything is written; otherwise the loop observes and proposes only.
-    pub apply: bool,
+    pub apply: bool = true,
     /// Time between observations while nothing is on trial.
-    pub interval: Duration,
+    pub interval: Duration = Duration::from_secs(1),
     /// Time within which a decision is to fall.
-    pub decide_within: Duration,
+    pub decide_within: Duration = Duration::from_secs(18),
     /// Time added for a closer look at the most promising candidates when they could neither be kept nor dismissed.
-    pub closer_look: Duration,
+    pub closer_look: Duration = Duration::from_secs(60),
     /// Time by which turns took longer than they should, and which is not counted, at most: where others lose their turn,
     /// evenkeel may lose its own for seconds.
-    pub most_late: Duration,
+    pub most_late: Duration = Duration::from_secs(180),
     /// How settings in force are watched: when they are held out, whom they may not hurt.
     pub monitor: MonitorRules,
     /// Real-time classes may be used.
@@ -57,7 +58,7 @@ pub struct Config {
     /// Rules of trials, the guard's limits among them.
     pub rules: TrialRules,
     pub sampling: Sampling,
-    pub history: bool,
+    pub history: bool = true,
     /// What a killed run of the same configuration had proved goes on; otherwise it is restored first.
     pub takeover: bool,
     /// End after the first decision instead of watching on.
@@ -66,7 +67,7 @@ pub struct Config {
     pub guarantees: Guarantees,
     /// Nice value of the loop's own thread while it keeps promises, so that it follows in time on a crowded host; one
     /// that is lower already stays.
-    pub own_nice: Nice,
+    pub own_nice: Nice = Nice::new(-10),
     /// Scopes whose waits must not grow; their tasks are not changed. Services, where there is background work.
     pub protect: Vec<Protected>,
     /// The scope as stated, where it is background work that may wait for the services.
@@ -76,36 +77,11 @@ pub struct Config {
     /// Whether lengths of containers' waits go into the history, which takes programs in the kernel at every switch.
     pub lengths: bool,
 }
+}
 
 impl Config {
     pub fn new(scope: Scope, state_dir: impl Into<PathBuf>) -> Self {
-        Self {
-            scope,
-            state_dir: state_dir.into(),
-            apply: true,
-            interval: Duration::from_secs(1),
-            decide_within: Duration::from_secs(18),
-            closer_look: Duration::from_secs(60),
-            most_late: Duration::from_secs(180),
-            monitor: MonitorRules::default(),
-            realtime: false,
-            deadline: false,
-            scx: false,
-            levers: Vec::new(),
-            as_found: false,
-            known: BTreeMap::new(),
-            rules: TrialRules::default(),
-            sampling: Sampling::Auto,
-            history: true,
-            takeover: false,
-            once: false,
-            guarantees: Guarantees::default(),
-            own_nice: Nice::new(-10),
-            protect: Vec::new(),
-            background: None,
-            limit: None,
-            lengths: false,
-        }
+        Self { scope, state_dir: state_dir.into(), ..Self::default() }
     }
 
     /// Processes named by their numbers are those that have them now.
