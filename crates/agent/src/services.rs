@@ -205,8 +205,7 @@ mod tests {
 
     #[test]
     fn one_long_wait_in_a_second_is_a_reason_to_act_unless_a_bound_says_otherwise() {
-        let mut waits = Histogram::default();
-        waits.add_many(10_000, 1000);
+        let mut waits = Histogram::of(&[(10_000, 1000)]);
         assert!(!is_delayed(&waits, 1.0, None));
         waits.add(3_000_000);
         assert!(is_delayed(&waits, 1.0, None), "a thousandth of the second is 1 ms; 3 ms were waited");
@@ -214,21 +213,16 @@ mod tests {
         waits.add_many(3_000_000, 10);
         assert!(is_delayed(&waits, 1.0, Some(1_000_000)));
         // What is promised is about waits: a service that wakes seldom waits each time, and little comes to it meanwhile.
-        let mut seldom = Histogram::default();
-        seldom.add_many(2_000_000, 4);
-        seldom.add_many(100_000, 96);
+        let seldom = Histogram::of(&[(2_000_000, 4), (100_000, 96)]);
         assert!(seldom.delay(0.99, 1.0) < 1_000_000);
         assert!(is_delayed(&seldom, 1.0, Some(1_000_000)) && !is_delayed(&seldom, 1.0, Some(3_000_000)));
-        let mut few = Histogram::default();
-        few.add_many(2_000_000, 1);
-        few.add_many(100_000, 9);
+        let few = Histogram::of(&[(2_000_000, 1), (100_000, 9)]);
         assert!(!is_delayed(&few, 1.0, Some(1_000_000)), "one of ten says nothing of one in a hundred");
     }
 
     #[test]
     fn requests_say_whether_there_is_anything_to_do_and_waits_whether_they_may_be_the_cause() {
-        let mut long = Histogram::default();
-        long.add_many(2_000_000, 100);
+        let long = Histogram::of(&[(2_000_000, 100)]);
         let short = Histogram::default();
         let bound = Some(1_000_000);
         assert!(!is_short(Some(true), &long, 1.0, bound), "whatever it waits");

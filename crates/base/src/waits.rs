@@ -63,6 +63,13 @@ fn bucket(ns: u64) -> usize {
 }
 
 impl Histogram {
+    /// Of waits as long as these, ns, so many of each.
+    pub fn of(waits: &[(u64, u64)]) -> Self {
+        let mut histogram = Self::default();
+        waits.iter().for_each(|(ns, count)| histogram.add_many(*ns, *count));
+        histogram
+    }
+
     /// Counts a wait.
     pub fn add(&mut self, ns: u64) {
         self.add_many(ns, 1);

@@ -233,9 +233,7 @@ fn lengths_of_waits_are_shown_by_container() {
     };
     assert_eq!((&row()["wait_p99_ms"], &row()["waits"]), (&Value::Null, &Value::Null));
     assert!(!ok(state.path(), &["history", "--since", "10m", "--by", "container"]).contains("P99"));
-    let mut waits = Histogram::default();
-    waits.add_many(500_000, 950);
-    waits.add_many(8_000_000, 50);
+    let waits = Histogram::of(&[(500_000, 950), (8_000_000, 50)]);
     let mut store = Store::open(&state.path().join(evenkeel_store::FILE_NAME), Limits::default()).unwrap();
     let names = ["cache", "gone"].map(|name| (name.to_owned(), waits.clone()));
     store.add_waits(start / (60 * S), &names.into()).unwrap();
@@ -259,8 +257,7 @@ fn the_course_of_one_is_shown_by_minute_and_what_was_not_recorded_is_unknown() {
         // As `date -u +%H:%M` has it.
         format!("{:02}:{:02}", seconds / 3600 % 24, seconds / 60 % 60)
     };
-    let mut waits = Histogram::default();
-    waits.add_many(8_000_000, 100);
+    let waits = Histogram::of(&[(8_000_000, 100)]);
     let mut store = Store::open(&state.path().join(evenkeel_store::FILE_NAME), Limits::default()).unwrap();
     store.add_waits(minute(0) / (60 * S), &[("cache".to_owned(), waits)].into()).unwrap();
     drop(store);

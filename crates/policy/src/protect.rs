@@ -114,9 +114,7 @@ mod tests {
         let wait_p99_ns = bound_ms.map(|ms| ms * 1_000_000);
         let mut tail = Tail::new(wait_p99_ns);
         for (ms, candidate) in [(before_ms, false), (after_ms, true)] {
-            let mut waits = Histogram::default();
-            waits.add_many((ms * 1e6) as u64, 500);
-            tail.add(waits, candidate);
+            tail.add(Histogram::of(&[((ms * 1e6) as u64, 500)]), candidate);
         }
         LatencyTarget { name: "web".to_owned(), wait_p99_ns, requests: None }.describe(&tail)
     }
@@ -136,10 +134,7 @@ mod tests {
     fn doubt(target: Option<f64>, long: [u64; 2], windows: usize, all: f64, slow: [f64; 2]) -> Option<Doubt> {
         let (mut tail, mut requests) = (Tail::new(None), RequestTail::default());
         for (at, candidate) in [(0, false), (1, true)] {
-            let mut waits = Histogram::default();
-            waits.add_many(1_000_000, 1000 - long[at]);
-            waits.add_many(50_000_000, long[at]);
-            tail.add(waits, candidate);
+            tail.add(Histogram::of(&[(1_000_000, 1000 - long[at]), (50_000_000, long[at])]), candidate);
             (0..windows).for_each(|_| requests.add(Some(Requests { all, slow: slow[at] }), candidate));
         }
         let requests_target = target.map(|slow_share| RequestTarget { slow_share, bound_s: 0.05 });
@@ -178,10 +173,7 @@ mod tests {
     #[test]
     fn few_waits_do_not_tell_unless_they_are_beyond_the_bound_by_no_chance() {
         let keeps = |short: u64, long: u64| {
-            let mut waits = Histogram::default();
-            waits.add_many(1_000_000, short);
-            waits.add_many(50_000_000, long);
-            keeps(&waits, 5_000_000)
+            keeps(&Histogram::of(&[(1_000_000, short), (50_000_000, long)]), 5_000_000)
         };
         assert_eq!((keeps(0, 0), keeps(3, 0), keeps(99, 0)), (None, None, None));
         assert_eq!((keeps(0, 1), keeps(2, 1), keeps(98, 1), keeps(90, 3)), (None, None, None, None));
@@ -191,10 +183,8 @@ mod tests {
 
     #[test]
     fn the_percentile_is_that_of_all_windows() {
-        let mut long = Histogram::default();
-        long.add_many(50_000_000, 50);
-        let mut short = Histogram::default();
-        short.add_many(1_000_000, 950);
+        let long = Histogram::of(&[(50_000_000, 50)]);
+        let short = Histogram::of(&[(1_000_000, 950)]);
         assert!(p99_ns(&[long, short]).is_some_and(|ns| (40_000_000..60_000_000).contains(&ns)));
         assert_eq!(p99_ns(&[]), None);
     }

@@ -221,11 +221,7 @@ fn lengths_of_waits_are_of_their_minute_and_their_container() {
     for at in 0..=240 {
         history.add(&sample(start + at * S, at, both(at)));
     }
-    let lengths = |ns: u64| {
-        let mut waits = Histogram::default();
-        waits.add_many(ns, 100);
-        waits
-    };
+    let lengths = |ns: u64| Histogram::of(&[(ns, 100)]);
     let minute = start / MINUTE;
     let mut add = |minute: u64, waits: &[(&str, u64)]| {
         let waits: BTreeMap<_, _> =
@@ -261,8 +257,7 @@ fn names_are_data() {
     for at in 0..=60 {
         history.add(&sample(start + at * S, at, both(at)));
     }
-    let mut waits = Histogram::default();
-    waits.add_many(1_000_000, 7);
+    let waits = Histogram::of(&[(1_000_000, 7)]);
     history.store.add_waits(start / MINUTE, &BTreeMap::from([(hostile.to_owned(), waits)])).unwrap();
     let who = Who::Container(hostile.into());
     history.store.flush().unwrap();

@@ -374,8 +374,7 @@ fn a_reason_names_who_is_hurt_and_how() {
 
 #[test]
 fn few_waits_have_no_percentile() {
-    let mut waits = Histogram::default();
-    waits.add_many(1_000_000, ENOUGH - 1);
+    let waits = Histogram::of(&[(1_000_000, ENOUGH - 1)]);
     assert_eq!(p99_ms(&[Some(waits.clone())]), None);
     assert!(p99_ms(&[Some(waits.clone()), Some(waits.clone())]).is_some_and(|ms| ms >= 1.0));
     assert_eq!(p99_ms(&[Some(waits), None]), None);

@@ -327,9 +327,7 @@ fn who_has_many_waits_is_judged_by_their_lengths() {
     use evenkeel_base::Histogram;
     let harms = |waits: u64, long: u64| -> Vec<(Harm, bool)> {
         let mut windows = alone(100, 20.0, 4.0, 1);
-        let mut histogram = Histogram::default();
-        histogram.add_many(1_000_000, waits - 1);
-        histogram.add_many(50_000_000, 1);
+        let histogram = Histogram::of(&[(1_000_000, waits - 1), (50_000_000, 1)]);
         windows[0].waits.insert("/web".into(), histogram);
         windows[0].waits.insert("/scope".into(), Histogram::default());
         let mut tried = windows[0].clone();

@@ -249,11 +249,7 @@ mod tests {
     #[test]
     fn a_window_of_services_counts_where_all_of_them_were_seen() {
         let services = Objective::new(0.1, true);
-        let waits = |ns: u64| {
-            let mut waits = Histogram::default();
-            waits.add_many(ns, 1000);
-            Some(waits)
-        };
+        let waits = |ns: u64| Some(Histogram::of(&[(ns, 1000)]));
         let judged = |protected: &[Option<Histogram>]| {
             let mut window = window(100.0, None, None);
             services.judge(&mut window, protected).then(|| window.services.unwrap())

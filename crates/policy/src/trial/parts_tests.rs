@@ -176,10 +176,7 @@ fn what_few_waits_show_of_a_service_is_a_doubt_only_where_more_are_long() {
         let target = LatencyTarget { wait_p99_ns: None, ..service() };
         let mut trial = Trial::new(1, TrialRules::default(), pace).protecting(vec![target], 0);
         for (entry, long) in trial.entries.iter_mut().zip([before, after]) {
-            let mut waits = Histogram::default();
-            waits.add_many(1_000_000, all - long);
-            waits.add_many(50_000_000, long);
-            entry.protected = vec![vec![waits]];
+            entry.protected = vec![vec![Histogram::of(&[(1_000_000, all - long), (50_000_000, long)])]];
         }
         assert!(trial.breaches(1, 0).iter().all(|doubt| !doubt.proved));
         (trial.breaches(1, 0).len(), trial.broken(1).is_some())

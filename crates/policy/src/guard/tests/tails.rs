@@ -54,10 +54,7 @@ fn percentiles_are_those_of_each_side() {
     let mut tail = Tail::new(None);
     assert_eq!((tail.baseline_p99_ns(), tail.candidate_p99_ns()), (None, None));
     for (ms, candidate) in [(1, false), (8, true)] {
-        let mut waits = Histogram::default();
-        waits.add_many(ms * 1_000_000, 995);
-        waits.add_many(500_000_000, 5);
-        tail.add(waits, candidate);
+        tail.add(Histogram::of(&[(ms * 1_000_000, 995), (500_000_000, 5)]), candidate);
     }
     let (before, after) = (tail.baseline_p99_ns(), tail.candidate_p99_ns());
     assert!((500_000..2_000_000).contains(&before.unwrap()), "{before:?}");
@@ -70,9 +67,7 @@ fn edges_are_where_counts_are_exact() {
     let (edge, relative) = found.edge_ns().unwrap();
     assert!(relative && Histogram::edge_below(edge) == edge, "{edge}");
     let mut bounded = Tail::new(Some(30_000_000));
-    let mut waits = Histogram::default();
-    waits.add_many(1_000_000, 1000);
-    bounded.add(waits, false);
+    bounded.add(Histogram::of(&[(1_000_000, 1000)]), false);
     assert_eq!(bounded.edge_ns(), Some((Histogram::edge_below(30_000_000), false)));
 }
 
@@ -81,10 +76,7 @@ fn counted(bound: bool, before: &[(u64, u64)], after: &[(u64, u64)]) -> Tail {
     let mut tail = Tail::new(bound.then_some(Histogram::edge_below(6_000_000)));
     for (windows, candidate) in [(before, false), (after, true)] {
         for (all, long) in windows {
-            let mut waits = Histogram::default();
-            waits.add_many(1_000_000, all - long);
-            waits.add_many(50_000_000, *long);
-            tail.add(waits, candidate);
+            tail.add(Histogram::of(&[(1_000_000, all - long), (50_000_000, *long)]), candidate);
         }
     }
     tail
@@ -125,10 +117,7 @@ fn evidence_is_that_of_counts() {
     // Where none of the baseline's is longer than what is told apart from none, the usual share is the standard.
     let mut tail = Tail::new(None);
     for (long, candidate) in [(0, false), (10, true)] {
-        let mut waits = Histogram::default();
-        waits.add_many(10_000, 1000 - long);
-        waits.add_many(1_000_000, long);
-        tail.add(waits, candidate);
+        tail.add(Histogram::of(&[(10_000, 1000 - long), (1_000_000, long)]), candidate);
     }
     assert_eq!(proved(tail), None);
 }

@@ -356,8 +356,7 @@ fn a_quarter_of_an_hour_of_waits_and_requests_is_remembered() {
     let mut watch = Watch::new(VictimLimits::default());
     let target = RequestTarget { slow_share: 0.01, bound_s: 0.05 };
     for _ in 0..TAIL_WINDOWS + 2 {
-        let mut waits = Histogram::default();
-        waits.add(1_000_000);
+        let waits = Histogram::of(&[(1_000_000, 1)]);
         let window =
             Seen { seconds: 3.0, waits: BTreeMap::from([("/web".into(), waits)]), ..Seen::default() };
         watch.add(Comparison { change: &vec![window.clone(); 4], baseline: &window });

@@ -110,9 +110,7 @@ fn waits_of_others_are_those_of_the_two_that_are_compared() {
         let rates =
             Rates { got_pct: 20.0, waited_pct: None, waits: None, in_scope: false, owner: Some(owner) };
         summary.tasks.insert(TaskId { tgid: 9, tid: 9, start_time: 1 }, rates);
-        let mut waits = Histogram::default();
-        waits.add_many(1_000_000, 1000 - long);
-        waits.add_many(50_000_000, long);
+        let waits = Histogram::of(&[(1_000_000, 1000 - long), (50_000_000, long)]);
         summary.waits.insert("/web".into(), waits);
         summary
     };
