@@ -71,9 +71,6 @@ pub struct TaskFacts {
 /// and after (see [`Kernel::identity`]).
 pub trait Kernel {
     /// Which boot this is.
-    ///
-    /// # Errors
-    /// When the kernel does not say.
     fn boot_id(&mut self) -> Result<BootId, KernelError>;
 
     /// Time since boot in clock ticks, the clock of [`TaskId::start_time`].
@@ -106,9 +103,6 @@ pub trait Kernel {
     fn identity(&mut self, tid: u32) -> Result<TaskFacts, KernelError>;
 
     /// Whether the task with this identity still exists (a zombie does: its number is not free).
-    ///
-    /// # Errors
-    /// When that cannot be told.
     fn is_alive(&mut self, id: TaskId) -> Result<bool, KernelError> {
         match self.identity(id.tid) {
             Ok(facts) => Ok(facts.id == id),
@@ -151,9 +145,6 @@ pub trait Kernel {
 
     /// Threads that started at or after `since_ticks`: main threads of every process, other threads of the processes
     /// named and of those that themselves started since.
-    ///
-    /// # Errors
-    /// When the list of processes cannot be read.
     fn tasks_born_since(
         &mut self,
         since_ticks: u64,

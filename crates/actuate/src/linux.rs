@@ -45,17 +45,11 @@ pub struct Linux {
 
 impl Linux {
     /// Finds the cgroup mounts, what owns the cgroups, and what this kernel can do.
-    ///
-    /// # Errors
-    /// When `/proc` is not readable.
     pub fn new() -> Result<Self, KernelError> {
         Self::with_programs(Box::new(RunProgram))
     }
 
     /// As [`Linux::new`], with another way to run `systemctl`, `docker` and `virsh`.
-    ///
-    /// # Errors
-    /// When `/proc` is not readable.
     pub fn with_programs(run: Box<dyn Run>) -> Result<Self, KernelError> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
         Ok(Self {

@@ -30,9 +30,6 @@ pub enum Survives {
 /// What the journal is written to. [`FileMedium`] is the real one; tests use one that fails and tears on demand.
 pub trait Medium {
     /// All bytes of the journal; `None` when there is none.
-    ///
-    /// # Errors
-    /// When it is there and cannot be read.
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
 
     /// Replaces the journal by these bytes, at once: after a crash either the old or the new one is there.
@@ -48,9 +45,6 @@ pub trait Medium {
     fn append(&mut self, bytes: &[u8], survives: Survives) -> io::Result<()>;
 
     /// Keeps the present journal under another name; afterwards there is none.
-    ///
-    /// # Errors
-    /// When it could not be renamed.
     fn set_aside(&mut self) -> io::Result<PathBuf>;
 
     /// Removes the journal, and before it what was remembered.
@@ -60,9 +54,6 @@ pub trait Medium {
     fn remove(&mut self) -> io::Result<()>;
 
     /// What was remembered of a decision, see [`crate::Actuator::remember`]; `None` when nothing was.
-    ///
-    /// # Errors
-    /// When it is there and cannot be read.
     fn load_decision(&mut self) -> io::Result<Option<Vec<u8>>>;
 
     /// Remembers these bytes in place of what was remembered before; after a crash either is there. They survive what the

@@ -41,9 +41,6 @@ pub trait Run: Send {
     fn has(&self, program: &str) -> bool;
 
     /// Runs it.
-    ///
-    /// # Errors
-    /// What it said when it failed.
     fn run(&self, program: &str, args: &[String]) -> Result<(), String>;
 
     /// Whether systemd keeps this property of a unit, as it was told while the unit ran.

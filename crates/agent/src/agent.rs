@@ -242,9 +242,6 @@ impl Agent {
     }
 
     /// Measures one window of this length under the settings in force. `None` when it was cut short.
-    ///
-    /// # Errors
-    /// The host cannot be observed.
     pub fn measure(
         &mut self,
         time: Duration,
@@ -405,9 +402,6 @@ impl Agent {
 
     /// Observes for a while with the slow facts (class, nice, slice, affinity, switches) of the tasks in the scope: what
     /// levers compute from. `None` when it was cut short.
-    ///
-    /// # Errors
-    /// The host cannot be observed.
     pub fn study(
         &mut self,
         time: Duration,

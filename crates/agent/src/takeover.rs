@@ -85,9 +85,6 @@ pub(crate) fn open(config: &Config, options: Options, pulls: bool) -> Result<Ope
 
 impl Agent {
     /// Puts in force what the run before had proved and is still as that run left it; restores everything else of it.
-    ///
-    /// # Errors
-    /// The host cannot be observed.
     pub(crate) fn take_over(&mut self, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
         let proved = self.remembered.kept.clone();
         let whole = proved.as_ref().map_or_else(default_plan, |proved| proved.plan.clone());

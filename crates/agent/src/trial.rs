@@ -120,9 +120,6 @@ impl NoTrial {
 impl Agent {
     /// Studies the scope, lets every lever propose, holds a trial and puts the winner in force. The time for the whole
     /// is [`crate::Config::decide_within`], plus [`crate::Config::closer_look`] while a candidate is promising.
-    ///
-    /// # Errors
-    /// The host cannot be observed.
     pub fn decide(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
         self.components.latency_slos.compare(true);
         let outcome = self.decided(watcher);
@@ -173,9 +170,6 @@ impl Agent {
     }
 
     /// Puts the settings in force to the test against the kernel's default and against a refinement of their priorities.
-    ///
-    /// # Errors
-    /// The host cannot be observed.
     pub(crate) fn recheck(&mut self, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
         self.components.latency_slos.compare(true);
         let outcome = self.rechecked(watcher);

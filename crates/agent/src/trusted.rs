@@ -18,9 +18,6 @@ pub struct Trusted {
 
 impl Trusted {
     /// Whether a pod's annotations are heard.
-    ///
-    /// # Errors
-    /// In words, why not.
     pub fn hears_pod(&self, pod: &PodView) -> Result<(), String> {
         let Some(namespace) = &pod.namespace else {
             return Err("its namespace is not known".to_owned());
@@ -32,9 +29,6 @@ impl Trusted {
     }
 
     /// Whether a container's labels are heard: where it is in a pod, whether the pod's are.
-    ///
-    /// # Errors
-    /// In words, why not.
     pub fn hears_container(
         &self,
         container: &ContainerView,

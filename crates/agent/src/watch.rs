@@ -53,9 +53,6 @@ impl BasisHost {
 impl Agent {
     /// Runs the loop until the time is over or the watcher wants to stop; without an end if `time` is `None`. What was
     /// changed stays in force until [`Agent::close`].
-    ///
-    /// # Errors
-    /// The host cannot be observed.
     pub fn run(&mut self, time: Option<Duration>, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
         let end = time.map(|time| Instant::now() + time);
         let over = |watcher: &dyn Watcher| watcher.stopping() || end.is_some_and(|end| Instant::now() >= end);

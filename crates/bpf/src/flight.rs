@@ -246,9 +246,6 @@ fn ring_exponent(seconds: f64, cpus: u32) -> usize {
 impl Recorder {
     /// Loads and attaches the programs: CPUs below `cpus` are recorded. The rings take about 1 MiB for each of `seconds`, and
     /// hold that much of 20,000 switches a second, more of fewer.
-    ///
-    /// # Errors
-    /// The kernel cannot or may not; one line says why.
     pub fn start(types: &Types, cpus: u32, seconds: f64) -> Result<Self, BpfError> {
         let exponent = ring_exponent(seconds, cpus);
         let ring = POWERS[exponent];

@@ -86,9 +86,6 @@ fn forbids_reading(lockdown: &str) -> bool {
 /// Creates the maps of an object, some with another number of entries than it says, and relocates its programs, with other
 /// values of some of its constants; none of them is loaded yet. What different objects have by one name needs its number each
 /// time: the loader keeps the last.
-///
-/// # Errors
-/// As the kernel or the loader says.
 pub fn open(
     object: &[u8],
     types: &Types,

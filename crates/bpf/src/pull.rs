@@ -98,9 +98,6 @@ impl std::fmt::Debug for Watch {
 impl Watch {
     /// Loads and attaches the programs. `domains` are sets of CPUs that share a cache; of each the first
     /// [`DOMAIN_CPUS`] are looked at, and CPUs of none are left alone.
-    ///
-    /// # Errors
-    /// The kernel cannot or may not; one line says why.
     pub fn start(types: &Types, domains: &[CpuSet]) -> Result<Self, BpfError> {
         let cpus = possible_cpus()?;
         let sizes = [("cpus", cpus), ("domains", (domains.len() as u32).max(1)), ("tasks", TASKS as u32)];

@@ -70,9 +70,6 @@ impl std::fmt::Debug for QuotaUse {
 
 impl QuotaUse {
     /// Counts what is below the first cgroup, less what is below the others; each by the inode number of its directory.
-    ///
-    /// # Errors
-    /// The kernel cannot or may not; one line says why.
     pub fn start(types: &Types, whole: u64, without: &[u64]) -> Result<Self, BpfError> {
         let mut ebpf = open(object!("quota_use"), types, &[], &[])?;
         let refused = |error| BpfError::refused("naming the cgroups", error);
@@ -91,9 +88,6 @@ impl QuotaUse {
     }
 
     /// The number of windows so far, and the last ones, at most so many of them, oldest first.
-    ///
-    /// # Errors
-    /// As the kernel says.
     pub fn last(&self, most: usize) -> Result<(u64, Vec<Used>), BpfError> {
         let account =
             self.account.get(&0, 0).map_err(|error| BpfError::refused("reading what is used", error))?;
@@ -104,9 +98,6 @@ impl QuotaUse {
     }
 
     /// From now on there is word of windows outside of this range.
-    ///
-    /// # Errors
-    /// As the kernel says.
     pub fn set_usual(&mut self, usual: Usual) -> Result<(), BpfError> {
         self.usual.set(0, usual, 0).map_err(|error| BpfError::refused("saying what is usual", error))
     }

@@ -172,9 +172,6 @@ impl std::fmt::Debug for TaskProbe {
 
 impl TaskProbe {
     /// Loads the iterator, and with room for `exits` the programs that count threads that are gone.
-    ///
-    /// # Errors
-    /// The kernel cannot or may not; one line says why.
     pub fn load(types: &Types, exits: Option<Room>) -> Result<Self, BpfError> {
         let room = exits.unwrap_or(Room { exiting: 1, groups: 1 });
         let sizes = [("exiting", room.exiting.max(1)), ("exited", room.groups.max(1))];
@@ -201,9 +198,6 @@ impl TaskProbe {
 
     /// One pass over all threads that have not been reaped, ascending by thread id on the kernels known; a thread
     /// that comes or goes meanwhile may be in it or not.
-    ///
-    /// # Errors
-    /// As the kernel says.
     pub fn read(&mut self, mut each: impl FnMut(TaskRecord)) -> Result<(), BpfError> {
         let refused = |e| BpfError::refused("the task iterator", e);
         let program = iterator(&mut self.ebpf)?;
@@ -227,9 +221,6 @@ impl TaskProbe {
     }
 
     /// Sums of threads that are gone, as of the last pass, in no order.
-    ///
-    /// # Errors
-    /// As the kernel says.
     pub fn exited(&mut self) -> Result<Vec<Exited>, BpfError> {
         if !self.counts_exits {
             return Ok(Vec::new());

@@ -103,9 +103,6 @@ pub struct Probe {
 
 impl Probe {
     /// Loads and attaches the programs; from its return on, time is counted.
-    ///
-    /// # Errors
-    /// The kernel cannot or may not; one line says why.
     pub fn start(types: &Types, watch: &Watch, options: &WatchOptions) -> Result<Self, BpfError> {
         may_load()?;
         let cpus = possible_cpus()?;
@@ -174,9 +171,6 @@ impl Probe {
     }
 
     /// A process belongs to this scope from now on (of a [`Watch::Scopes`]), whatever it belonged to before.
-    ///
-    /// # Errors
-    /// As [`Self::add_process`].
     pub fn put(&mut self, tgid: u32, start_ticks: u64, scope: ScopeNumber) -> Result<(), BpfError> {
         self.name(u64::from(tgid), u64::from(scope) << SCOPE_SHIFT | start_ticks)?;
         let mut meant: Array<_, u8> = map_mut(&mut self.ebpf, "meant")?;
@@ -190,9 +184,6 @@ impl Probe {
     }
 
     /// Waits that have ended so far, throttled time left out but for [`WatchOptions::throttled_waits`]. Two of these tell what happened between them.
-    ///
-    /// # Errors
-    /// Reading the maps.
     pub fn waited(&self) -> Result<Waited, BpfError> {
         counts::read(&self.ebpf, self.config.cells)
     }
@@ -200,18 +191,12 @@ impl Probe {
     /// Lengths at this instant of the waits that go on, as [`Self::waited`] counts them; of one that began before the window
     /// ([`Self::begin_window`]) its part of it. Without them a thread that starves would seem not to wait. By cgroup, as
     /// [`Waited::since`] has them.
-    ///
-    /// # Errors
-    /// Reading the maps.
     pub fn open_waits(&self) -> Result<BTreeMap<Option<u64>, Histogram>, BpfError> {
         let window = (self.window_ns, crate::monotonic_ns());
         collect::open_waits(&self.ebpf, &self.config, window, self.throttled_waits)
     }
 
     /// A window begins. What [`Self::waited`] grows by from now on are waits that began in it.
-    ///
-    /// # Errors
-    /// As the kernel says.
     pub fn begin_window(&mut self) -> Result<(), BpfError> {
         self.window_ns = crate::monotonic_ns();
         let mut window: Array<_, u64> = map_mut(&mut self.ebpf, "window")?;
@@ -225,9 +210,6 @@ impl Probe {
 
     /// Instructions the kernel's verifier walked for each program; the kernel tells since 5.16. A start costs CPU in
     /// proportion.
-    ///
-    /// # Errors
-    /// As the kernel says.
     pub fn verified_instructions(&self) -> Result<Vec<(String, u32)>, BpfError> {
         let mut walked = Vec::new();
         for (name, program) in self.ebpf.programs() {
@@ -243,17 +225,11 @@ impl Probe {
     }
 
     /// What was seen so far; the watch goes on. Sums of a later look are not less, but for waits that go on.
-    ///
-    /// # Errors
-    /// Reading the maps.
     pub fn look(&self) -> Result<Seen, BpfError> {
         collect::collect(&self.ebpf, &self.config, self.cpus, (self.start_ns, crate::monotonic_ns()))
     }
 
     /// Ends the watch and returns what was seen.
-    ///
-    /// # Errors
-    /// Reading the maps.
     pub fn finish(mut self) -> Result<Seen, BpfError> {
         self.end()?;
         let end_ns = crate::monotonic_ns();

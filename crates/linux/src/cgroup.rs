@@ -28,9 +28,6 @@ impl Memberships {
 }
 
 /// Reads lines `ID:controllers:path`. The path may itself hold colons.
-///
-/// # Errors
-/// A line of another form.
 pub fn parse(text: &str) -> Result<Memberships, ParseError> {
     let mut memberships = Vec::new();
     for (index, line) in text.lines().enumerate() {

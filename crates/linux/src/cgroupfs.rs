@@ -24,9 +24,6 @@ pub struct CpuStat {
 }
 
 /// Reads lines `key number`; v1 counts `throttled_time` in nanoseconds, v2 `throttled_usec`.
-///
-/// # Errors
-/// A line of another form.
 pub fn parse_cpu_stat(text: &str) -> Result<CpuStat, ParseError> {
     let mut stat = CpuStat::default();
     for (index, line) in text.lines().enumerate() {
@@ -53,9 +50,6 @@ pub fn parse_rss(text: &str) -> Option<u64> {
 }
 
 /// Reads `cpu.max`: `max 100000` or `50000 100000` (the period may be left out when writing, never when reading).
-///
-/// # Errors
-/// Anything else.
 pub fn parse_cpu_max(text: &str) -> Result<CpuQuota, ParseError> {
     let bad = || ParseError::expected("cpu.max", 1, "`max PERIOD` or `QUOTA PERIOD`", text.trim_end());
     let (quota, period) = text.trim().split_once(' ').ok_or_else(bad)?;
@@ -67,17 +61,11 @@ pub fn parse_cpu_max(text: &str) -> Result<CpuQuota, ParseError> {
 }
 
 /// Reads a file of one unsigned number.
-///
-/// # Errors
-/// Anything else.
 pub fn parse_number(text: &str) -> Result<u64, ParseError> {
     text.trim().parse().map_err(|_| ParseError::expected("a cgroup file", 1, "one number", text.trim_end()))
 }
 
 /// Reads a file of one signed number, such as `cpu.cfs_quota_us` (-1: no limit).
-///
-/// # Errors
-/// Anything else.
 pub fn parse_signed(text: &str) -> Result<i64, ParseError> {
     text.trim().parse().map_err(|_| ParseError::expected("a cgroup file", 1, "one number", text.trim_end()))
 }
@@ -160,9 +148,6 @@ pub fn read_effective_cpus(root: &Root, cpuset: &Hierarchy, path: &str) -> Resul
 }
 
 /// Calls `read` for a path and its ancestors until one has an answer.
-///
-/// # Errors
-/// The first error of `read`.
 pub fn read_upwards<T>(
     path: &str,
     mut read: impl FnMut(&str) -> Result<Option<T>, ReadError>,

@@ -49,9 +49,6 @@ impl Cgroup {
     }
 
     /// Makes one below another.
-    ///
-    /// # Errors
-    /// As mkdir(2).
     pub fn make(parent: &Path, name: &str, v2: bool) -> Result<Self, GroupError> {
         let dir = parent.join(name);
         fs::create_dir(&dir).map_err(|error| GroupError { path: dir.clone(), value: None, error })?;
@@ -102,9 +99,6 @@ impl Cgroup {
     }
 
     /// Sets the weight, converted where the claim is in the words of the other version.
-    ///
-    /// # Errors
-    /// No such file.
     pub fn set_claim(&self, to: CpuClaim) -> Result<(), GroupError> {
         self.set_raw_weight(u64::from(if self.v2 { to.weight() } else { to.shares() }))
     }
@@ -249,9 +243,6 @@ impl Cgroup {
     }
 
     /// Its `cgroup.procs`, open for writing: the way in, also for a child between fork and exec.
-    ///
-    /// # Errors
-    /// As open(2).
     pub fn entrance(&self) -> Result<File, GroupError> {
         let path = self.dir.join("cgroup.procs");
         OpenOptions::new().write(true).open(&path).map_err(|error| GroupError { path, value: None, error })

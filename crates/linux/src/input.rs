@@ -41,17 +41,11 @@ pub fn open_below(directory: &Path, relative: &Path) -> io::Result<OwnedFd> {
 }
 
 /// The bytes of a plain file, found as by [`open_below`].
-///
-/// # Errors
-/// As [`open_below`].
 pub fn read_below(directory: &Path, relative: &Path) -> io::Result<Vec<u8>> {
     plain(resolve_below(directory, relative, FLAGS)?, LIMIT)
 }
 
 /// The entries of a directory, found as by [`open_below`].
-///
-/// # Errors
-/// As the system says.
 pub fn list_below(directory: &Path, relative: &Path) -> io::Result<fs::ReadDir> {
     let opened = resolve_below(directory, relative, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
     fs::read_dir(format!("/proc/self/fd/{}", opened.as_raw_fd()))

@@ -16,9 +16,6 @@ pub struct Mount {
 }
 
 /// Reads the lines: `ID parent major:minor root mount-point options [tags] - type source super-options`.
-///
-/// # Errors
-/// A line of another form.
 pub fn parse(text: &str) -> Result<Vec<Mount>, ParseError> {
     let mut mounts = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -161,9 +158,6 @@ impl Hierarchies {
     }
 
     /// Finds the hierarchies of a host.
-    ///
-    /// # Errors
-    /// `mountinfo` unreadable or malformed.
     pub fn read(root: &Root) -> Result<Self, ReadError> {
         let mounts = root.parse("proc/self/mountinfo", parse)?;
         let controllers = match mounts.iter().find(|m| m.fs_type == "cgroup2") {

@@ -25,9 +25,6 @@ pub struct Traffic {
 }
 
 /// Traffic of all interfaces but the loopback.
-///
-/// # Errors
-/// Not as the kernel writes it.
 pub fn parse_dev(text: &str) -> Result<Traffic, ParseError> {
     let mut traffic = Traffic::default();
     // Two lines of heading.
@@ -47,9 +44,6 @@ pub fn parse_dev(text: &str) -> Result<Traffic, ParseError> {
 }
 
 /// TCP segments sent again.
-///
-/// # Errors
-/// Not as the kernel writes it.
 pub fn parse_retransmits(text: &str) -> Result<u64, ParseError> {
     let bad = || ParseError::expected("net/snmp", 1, "`Tcp: .. RetransSegs ..` and its numbers", text);
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp:"));

@@ -29,17 +29,11 @@ pub fn parse(text: &str) -> Result<Stall, ParseError> {
 }
 
 /// Reads the host's CPU pressure; `None` where the kernel has no PSI or has it switched off (`EOPNOTSUPP`).
-///
-/// # Errors
-/// Unreadable for another reason, or malformed.
 pub fn read(root: &Root) -> Result<Option<Stall>, ReadError> {
     read_file(root, "proc/pressure/cpu")
 }
 
 /// Reads another such file, the host's or a cgroup's; `None` where there is none or PSI is switched off.
-///
-/// # Errors
-/// Unreadable for another reason, or malformed.
 pub fn read_file(root: &Root, relative: &str) -> Result<Option<Stall>, ReadError> {
     match root.parse_optional(relative, parse) {
         Err(ReadError::Io { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(None),

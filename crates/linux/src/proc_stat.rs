@@ -68,9 +68,6 @@ fn cpu_line<'a>(cpu: u32, words: impl Iterator<Item = &'a str>) -> Option<CpuTim
 }
 
 /// Reads `/proc/stat` under a root.
-///
-/// # Errors
-/// Unreadable or malformed.
 pub fn read(root: &Root) -> Result<ProcStat, ReadError> {
     root.parse("proc/stat", parse)
 }

@@ -58,17 +58,11 @@ impl Root {
 
     /// The text of a file. Bytes that are not UTF-8 are replaced (names of tasks may hold any byte). In a tree, links are
     /// followed as if it were `/`, and what is no plain file is refused.
-    ///
-    /// # Errors
-    /// [`ReadError::Io`] with the path.
     pub fn read(&self, relative: impl AsRef<Path>) -> Result<String, ReadError> {
         self.read_path(&self.path(relative))
     }
 
     /// The same for a path that [`Root::path`] gave.
-    ///
-    /// # Errors
-    /// As [`Root::read`].
     pub fn read_path(&self, path: &Path) -> Result<String, ReadError> {
         match self.below(path) {
             None => read_file(path),
@@ -81,9 +75,6 @@ impl Root {
     }
 
     /// Opens a file, by a path that [`Root::path`] gave, with the precautions of [`Root::read`].
-    ///
-    /// # Errors
-    /// As the system says.
     pub fn open(&self, path: &Path) -> io::Result<OwnedFd> {
         match self.below(path) {
             None => Ok(std::fs::File::open(path)?.into()),
@@ -113,9 +104,6 @@ impl Root {
     }
 
     /// Reads and parses a file, naming it in the error.
-    ///
-    /// # Errors
-    /// As [`Root::read`], or the parser's.
     pub fn parse<T>(
         &self,
         relative: impl AsRef<Path>,
@@ -139,9 +127,6 @@ impl Root {
     }
 
     /// Names in a directory that are text, ascending.
-    ///
-    /// # Errors
-    /// [`ReadError::Io`] if the directory cannot be listed.
     pub fn names(&self, relative: impl AsRef<Path>) -> Result<Vec<String>, ReadError> {
         let entries = self.list(&self.path(relative))?;
         let mut names: Vec<String> =
@@ -151,17 +136,11 @@ impl Root {
     }
 
     /// Names in a directory that are numbers, ascending: processes, threads.
-    ///
-    /// # Errors
-    /// [`ReadError::Io`] if the directory cannot be listed.
     pub fn numbers(&self, relative: impl AsRef<Path>) -> Result<Vec<u32>, ReadError> {
         self.numbered(relative, "")
     }
 
     /// Numbers that follow a prefix in the names of a directory, ascending: `cpu0`, `node3`, `index2`.
-    ///
-    /// # Errors
-    /// [`ReadError::Io`] if the directory cannot be listed.
     pub fn numbered(&self, relative: impl AsRef<Path>, prefix: &str) -> Result<Vec<u32>, ReadError> {
         let entries = self.list(&self.path(relative))?;
         let mut numbers: Vec<u32> = entries
@@ -174,9 +153,6 @@ impl Root {
 }
 
 /// The text of a file, invalid UTF-8 replaced.
-///
-/// # Errors
-/// [`ReadError::Io`] with the path.
 pub fn read_file(path: &Path) -> Result<String, ReadError> {
     fs::read(path).map(text).map_err(|error| ReadError::io(path, error))
 }

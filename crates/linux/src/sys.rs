@@ -130,9 +130,6 @@ pub fn getaffinity(tid: u32) -> io::Result<CpuSet> {
 
 /// Sets the CPUs a thread may run on (`tid` 0 is the caller). CPUs that do not exist or are outside the cpuset are
 /// dropped by the kernel; an effective set that is empty is `EINVAL`.
-///
-/// # Errors
-/// `EINVAL`, `EPERM`, `ESRCH` as by the system call.
 pub fn setaffinity(tid: u32, cpus: &CpuSet) -> io::Result<()> {
     let words = cpus.words();
     // SAFETY: the kernel only reads `len * 8` bytes of the slice; for an empty set it reads nothing.

@@ -11,9 +11,6 @@ pub const CPU_DIR: &str = "sys/devices/system/cpu";
 pub const NODE_DIR: &str = "sys/devices/system/node";
 
 /// A CPU list file; `None` if there is none. The kernel prints `(null)` for an empty `nohz_full`, which is empty here.
-///
-/// # Errors
-/// Unreadable or malformed.
 pub fn read_list(root: &Root, relative: &str) -> Result<Option<CpuSet>, ReadError> {
     root.parse_optional(
         relative,
@@ -28,9 +25,6 @@ pub fn tickless(root: &Root) -> CpuSet {
 }
 
 /// A file of one number; `None` if there is none or it is negative (an unknown package or core is -1).
-///
-/// # Errors
-/// Unreadable or malformed.
 pub fn read_number(root: &Root, relative: &str) -> Result<Option<u32>, ReadError> {
     let parse = |text: &str| {
         text.trim()
@@ -98,9 +92,6 @@ pub fn parse_node_meminfo(text: &str) -> Result<u64, ParseError> {
 }
 
 /// Distances of a node to all nodes, in the order of the online nodes.
-///
-/// # Errors
-/// Something that is not a number.
 pub fn parse_distances(text: &str) -> Result<Vec<u32>, ParseError> {
     text.split_ascii_whitespace()
         .map(|word| {
@@ -110,9 +101,6 @@ pub fn parse_distances(text: &str) -> Result<Vec<u32>, ParseError> {
 }
 
 /// The kernel's release, such as `6.12.3-amd64`.
-///
-/// # Errors
-/// Unreadable.
 pub fn read_release(root: &Root) -> Result<String, ReadError> {
     Ok(root.read("proc/sys/kernel/osrelease")?.trim().to_owned())
 }

@@ -34,9 +34,6 @@ pub struct TestCgroup {
 
 impl TestCgroup {
     /// Makes `/evenkeel-NAME-PID` in the hierarchy of the cpu controller, v1 or v2.
-    ///
-    /// # Errors
-    /// There is no such hierarchy, or the kernel refuses.
     pub fn new(name: &str) -> Result<Self, String> {
         let found = Hierarchies::read(&Root::host()).map_err(|error| error.to_string())?;
         let cpu = found.cpu.ok_or("no cgroup hierarchy with the cpu controller is mounted")?;
@@ -54,9 +51,6 @@ impl TestCgroup {
     }
 
     /// Makes one below it, which is to be dropped first.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn child(&self, name: &str) -> Result<Self, GroupError> {
         Self::at(&self.group, &self.path, name)
     }
@@ -74,18 +68,12 @@ impl TestCgroup {
     }
 
     /// Writes what v1 and v2 call differently.
-    ///
-    /// # Errors
-    /// The kernel refuses the value.
     pub fn set(&self, v1: (&str, u64), v2: (&str, u64)) -> Result<(), GroupError> {
         let (file, value) = if self.is_v2() { v2 } else { v1 };
         self.write(file, &value.to_string())
     }
 
     /// Moves a process into it.
-    ///
-    /// # Errors
-    /// The process is gone, or the kernel refuses.
     pub fn add(&self, pid: u32) -> Result<(), GroupError> {
         self.write("cgroup.procs", &pid.to_string())
     }

@@ -110,18 +110,12 @@ impl Observer {
     }
 
     /// Counters of the host, all tasks and their groups.
-    ///
-    /// # Errors
-    /// `/proc` unreadable or malformed.
     pub fn sample(&mut self) -> Result<Sample, ObserveError> {
         let switches = self.options.switches.clone();
         self.sample_of(&Select::All, &switches)
     }
 
     /// Counters of the host, of the tasks selected and of all known groups; context switches of those in `switches`.
-    ///
-    /// # Errors
-    /// As [`Observer::sample`].
     pub fn sample_of(&mut self, tasks: &Select, switches: &Select) -> Result<Sample, ObserveError> {
         let mut sample = self.sampler.sample(tasks, switches)?;
         if *tasks == Select::All {
@@ -217,9 +211,6 @@ impl Observer {
 
     /// As [`Observer::observe`], for one-shot commands: where a container has no name, because it started after the runtimes
     /// were asked, they are asked once more, for at most this long.
-    ///
-    /// # Errors
-    /// As [`Observer::observe`].
     pub fn observe_named(
         &mut self,
         before: &Sample,

@@ -15,15 +15,9 @@ use crate::past::{POINTS, Recorded};
 /// What only the whole program can do.
 pub trait Host: Send + Sync + 'static {
     /// Where a target's time went, as text of this width: looks for `duration` or until `stop`.
-    ///
-    /// # Errors
-    /// Why it cannot be told, in words.
     fn why(&self, target: &str, duration: Duration, width: u16, stop: &AtomicBool) -> Result<String, String>;
 
     /// Whether a loop is at work on this host, and what it does.
-    ///
-    /// # Errors
-    /// Why it cannot be told, in words.
     fn running(&self) -> Result<Running, String>;
 }
 
@@ -85,9 +79,6 @@ fn who(rates: &Rates) -> Vec<Busy> {
 }
 
 /// Reads the history of a time; `None` where there is none.
-///
-/// # Errors
-/// The history cannot be read.
 pub fn read_past(state_dir: &Path, span_ns: u64, to_ns: u64) -> Result<Option<Recorded>, StoreError> {
     let from_ns = to_ns.saturating_sub(span_ns);
     let Some(store) = Store::open_read_only(&state_dir.join(FILE_NAME))? else { return Ok(None) };

@@ -22,9 +22,6 @@ pub fn restore<K: Kernel>(state_dir: &Path, mut kernel: K) -> Result<Recovery, A
 }
 
 /// As [`restore`], with the journal kept elsewhere.
-///
-/// # Errors
-/// As [`restore`].
 pub fn restore_on<K: Kernel>(kernel: &mut K, medium: &mut dyn Medium) -> Result<Recovery, ActuateError> {
     // Nobody is to take over what was asked to go back.
     if let Err(error) = medium.remove_decision() {

@@ -80,9 +80,6 @@ impl Files {
     }
 
     /// The present value, in the form in which it is written.
-    ///
-    /// # Errors
-    /// See [`HostError`].
     pub fn read(&self, knob: &NetKnob) -> Result<String, HostError> {
         let Some(file) = file(knob) else { return root_qdisc(knob.link().unwrap_or_default()) };
         let text = fs::read_to_string(self.root.join(&file)).map_err(|error| of_file(&error, &file))?;
@@ -97,9 +94,6 @@ impl Files {
     }
 
     /// Writes a value; does not read it back.
-    ///
-    /// # Errors
-    /// See [`HostError`].
     pub fn write(&self, knob: &NetKnob, value: &str) -> Result<(), HostError> {
         let Some(file) = file(knob) else { return set_root_qdisc(knob.link().unwrap_or_default(), value) };
         let text = if is_mask(knob) {
@@ -113,9 +107,6 @@ impl Files {
     }
 
     /// The index of its link, which no other link has, also not one recreated under the same name; 0 where there is none.
-    ///
-    /// # Errors
-    /// [`HostError::Gone`].
     pub fn identity(&self, knob: &NetKnob) -> Result<u64, HostError> {
         knob.link().map_or(Ok(0), |link| self.index(link))
     }

@@ -116,9 +116,6 @@ pub fn shape(link: &str, handle: u16, rates: &[Rate]) -> Result<(), HostError> {
 }
 
 /// What the classes below `handle:` of a link have sent, in their order.
-///
-/// # Errors
-/// See [`HostError`].
 pub fn counters(link: &str, handle: u16) -> Result<Vec<ClassCounters>, HostError> {
     let output = Command::new("tc").args(["-s", "class", "show", "dev", link]).output();
     let output = output.map_err(|error| io_error("tc", &error))?;

@@ -20,9 +20,6 @@ pub struct LockHolder {
 
 impl LockHolder {
     /// Asks it to end (SIGTERM). That it has ended meanwhile is no error.
-    ///
-    /// # Errors
-    /// Not allowed.
     pub fn terminate(&self) -> io::Result<()> {
         match pidfd_send_signal(&self.handle, Signal::TERM) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),

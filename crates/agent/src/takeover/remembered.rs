@@ -157,9 +157,6 @@ impl Remembered {
     }
 
     /// Goes on with what the run before left. Neither its changes nor its budget count where this says why not.
-    ///
-    /// # Errors
-    /// In words, why not.
     pub fn go_on_from(&mut self, line: &[u8]) -> Result<(), String> {
         let damaged = || "what it remembered of its decisions is damaged".to_owned();
         let line = line.strip_suffix(b"\n").ok_or_else(damaged)?;

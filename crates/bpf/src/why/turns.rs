@@ -10,9 +10,6 @@ use crate::BpfError;
 impl Probe {
     /// Ends a turn, and returns what was seen since it began: nothing is counted, and nothing costs anything, until
     /// [`Self::resume`]. Of a watch with [`super::WatchOptions::in_turns`].
-    ///
-    /// # Errors
-    /// Reading or clearing the maps.
     pub fn rest(&mut self) -> Result<(Seen, Waited), BpfError> {
         self.end()?;
         let end_ns = crate::monotonic_ns();
@@ -24,17 +21,11 @@ impl Probe {
     }
 
     /// Begins a turn, with sums of 0, and room for as many cgroups as at the first.
-    ///
-    /// # Errors
-    /// As the kernel says.
     pub fn resume(&mut self) -> Result<(), BpfError> {
         self.begin()
     }
 
     /// CPU that the programs have taken since the turn began, by CPU, ns. An estimate: every 127th call is timed.
-    ///
-    /// # Errors
-    /// Reading the maps.
     pub fn spent(&self) -> Result<Vec<u64>, BpfError> {
         let states: Array<&MapData, CpuState> = map(&self.ebpf, "cpus")?;
         (0..self.cpus).map(|cpu| states.get(&cpu, 0).map(|state| state.spent()).map_err(reading)).collect()

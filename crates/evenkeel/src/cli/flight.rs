@@ -36,9 +36,6 @@ pub struct Flight {
 
 impl Flight {
     /// Loads the programs. `keep` is how long to remember where 20,000 switches a second happen.
-    ///
-    /// # Errors
-    /// The kernel cannot or may not.
     pub fn start(observer: &Observer, keep: Duration) -> Result<Self, evenkeel_bpf::BpfError> {
         let types = evenkeel_bpf::load::kernel_types()?;
         let cpus = observer.topology().online.iter().last().map_or(1, |last| last + 1);
@@ -137,9 +134,6 @@ const MAX_RECORD: Duration = Duration::from_secs(900);
 
 impl RecordArgs {
     /// Whether it can be that long.
-    ///
-    /// # Errors
-    /// Usage.
     pub fn check(&self) -> Result<(), Failure> {
         match self.record {
             Some(keep) if keep < LEAST_RECORD || keep > MAX_RECORD => {
@@ -195,9 +189,6 @@ pub struct Keeper {
 
 impl Keeper {
     /// For what this recorder keeps in memory.
-    ///
-    /// # Errors
-    /// No thread can be started.
     pub fn start(
         state_dir: &Path,
         flight: Arc<Flight>,

@@ -8,9 +8,6 @@ use evenkeel_observe::Endpoints;
 use super::Failure;
 
 /// Asks from now on where that is wanted, in a thread of its own, which ends with the process.
-///
-/// # Errors
-/// No thread can be started.
 pub fn start(tally: Tally, wanted: bool) -> Result<(), Failure> {
     if !wanted {
         return Ok(());

@@ -5,9 +5,6 @@ use evenkeel_base::facts::Autogroup;
 use crate::{ParseError, ReadError, Root};
 
 /// Number and nice value of an autogroup; `None` for the empty file of a task in none.
-///
-/// # Errors
-/// Anything else.
 pub fn parse(text: &str) -> Result<Option<(u64, i32)>, ParseError> {
     let text = text.trim();
     if text.is_empty() {
@@ -21,9 +18,6 @@ pub fn parse(text: &str) -> Result<Option<(u64, i32)>, ParseError> {
 }
 
 /// Reads a process's autogroup; `None` if it has ended.
-///
-/// # Errors
-/// Unreadable or malformed.
 pub fn read(root: &Root, tgid: u32) -> Result<Option<Autogroup>, ReadError> {
     let read = root.parse_optional(format!("proc/{tgid}/autogroup"), parse)?;
     Ok(read.map(|found| Autogroup {

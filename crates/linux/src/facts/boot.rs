@@ -31,9 +31,6 @@ pub fn parse(text: &str) -> KernelParams {
 }
 
 /// Reads the boot parameters.
-///
-/// # Errors
-/// Unreadable.
 pub fn read(root: &Root) -> Result<KernelParams, ReadError> {
     Ok(parse(&root.read("proc/cmdline")?))
 }

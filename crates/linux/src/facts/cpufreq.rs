@@ -6,9 +6,6 @@ use crate::sysfs::CPU_DIR;
 use crate::{ReadError, Root};
 
 /// Reads the governors, ascending by CPU; CPUs whose frequency the kernel does not control are left out.
-///
-/// # Errors
-/// The CPUs cannot be listed, or a governor exists and cannot be read.
 pub fn read(root: &Root) -> Result<Vec<Governor>, ReadError> {
     let mut governors = Vec::new();
     for cpu in root.numbered(CPU_DIR, "cpu")? {

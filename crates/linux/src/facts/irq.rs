@@ -61,9 +61,6 @@ fn action(description: &str) -> String {
 }
 
 /// Reads every numbered interrupt, ascending. One whose files vanish meanwhile is left out.
-///
-/// # Errors
-/// `/proc/irq` or `/proc/interrupts` unreadable.
 pub fn read(root: &Root) -> Result<Vec<Irq>, ReadError> {
     let mut lines = root.parse("proc/interrupts", parse)?;
     let mut irqs = Vec::new();

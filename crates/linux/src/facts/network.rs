@@ -23,9 +23,6 @@ pub fn parse_softirqs(text: &str, name: &str) -> Result<Vec<(u32, u64)>, ParseEr
 }
 
 /// Reads everything. A link that vanishes meanwhile is left out.
-///
-/// # Errors
-/// `/sys/class/net` or `/proc/softirqs` unreadable.
 pub fn read(root: &Root) -> Result<Network, ReadError> {
     let received = root.parse("proc/softirqs", |text| parse_softirqs(text, "NET_RX"))?;
     let sock_flow_entries =

@@ -35,9 +35,6 @@ const STEP_NS: u64 = 10_000_000;
 const STEPS: u64 = 20_000;
 
 /// Writes the trace.
-///
-/// # Errors
-/// As the writer's.
 pub fn trace(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
     let mut to = io::BufWriter::with_capacity(1 << 16, to);
     let (from, _) = recording.interval_ns();

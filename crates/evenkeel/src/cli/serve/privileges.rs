@@ -68,9 +68,6 @@ pub fn join_who_sees_processes() -> Option<String> {
 
 /// Gives up every capability but [`KEPT`], for this thread and those that it starts, and whatever a program that it
 /// executes could gain. Says what is left.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn drop_all_but_reading() -> anyhow::Result<String> {
     let have = capabilities(None).context("cannot read the capabilities of this process")?;
     let wanted = KEPT.iter().fold(CapabilitySet::empty(), |sum, (one, _)| sum | *one);
@@ -96,9 +93,6 @@ pub fn drop_all_but_reading() -> anyhow::Result<String> {
 
 /// From now on this thread and those that it starts can write to files of this directory alone, whoever they are and whatever the
 /// files' modes say (Landlock, since Linux 5.13). Says how far the kernel does that.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn write_only_to(state_dir: &Path) -> anyhow::Result<&'static str> {
     // What a kernel does not know of these it does not confine.
     let writing = AccessFs::from_write(ABI::V3);
