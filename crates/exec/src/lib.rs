@@ -137,9 +137,6 @@ impl Running<'_> {
     }
 
     /// Changes its quota. The group must have been made with one ([`Bounds::quota`], which may be without limit).
-    ///
-    /// # Errors
-    /// The kernel refused, or there is no group.
     pub fn set_quota(&self, quota: &CpuQuota) -> Result<(), ExecError> {
         match self.group {
             Some(group) => Ok(group.set_quota(quota)?),

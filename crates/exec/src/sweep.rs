@@ -31,9 +31,6 @@ pub struct Owner {
 
 impl Owner {
     /// This process.
-    ///
-    /// # Errors
-    /// `/proc` is not readable.
     pub fn this() -> io::Result<Self> {
         let pid = std::process::id();
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;

@@ -42,9 +42,6 @@ impl Shard {
     }
 
     /// Refuses more shards than there are parts: some would have nothing to do.
-    ///
-    /// # Errors
-    /// In words.
     pub fn check(self, parts: usize, what: &str) -> Result<(), String> {
         if self.count as usize <= parts {
             return Ok(());

@@ -126,9 +126,6 @@ pub fn connect(host: &str, within: Duration) -> io::Result<TcpStream> {
 }
 
 /// The body of an answer with status 200, of at most 16 MiB.
-///
-/// # Errors
-/// As [`get_with`].
 pub fn get(url: &str, within: Duration) -> io::Result<String> {
     get_with(url, Request { within, most: MOST, token: None, trust: None })
 }

@@ -20,17 +20,11 @@ pub struct PrivateDir(tempfile::TempDir);
 
 impl PrivateDir {
     /// Makes one where temporary files go.
-    ///
-    /// # Errors
-    /// It cannot be made there.
     pub fn temporary() -> io::Result<Self> {
         Self::make(&std::env::temp_dir())
     }
 
     /// Makes one in memory; where temporary files go on a host without `/dev/shm`.
-    ///
-    /// # Errors
-    /// It cannot be made there.
     pub fn in_memory() -> io::Result<Self> {
         Self::make(&memory())
     }

@@ -66,9 +66,6 @@ impl Token {
     }
 
     /// Reads the text of a token's file; the path is for messages.
-    ///
-    /// # Errors
-    /// It holds no token.
     pub fn parse(path: &Path, text: &str) -> anyhow::Result<Self> {
         Ok(Self { secret: Some(Arc::new(Mutex::new(secret(path, text)?))), file: None })
     }

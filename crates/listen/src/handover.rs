@@ -132,9 +132,6 @@ pub struct Handover {
 
 impl Handover {
     /// Tries until it is taken, there is no hope, or the next try would come after an instant.
-    ///
-    /// # Errors
-    /// It was not taken.
     pub fn hand_over(&self, body: &[u8], until: Option<Instant>) -> Result<Answer, Refusal> {
         let mut pauses = self.rules.pauses.iter();
         loop {

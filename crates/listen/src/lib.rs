@@ -151,9 +151,6 @@ impl Server {
     }
 
     /// Pushes the metrics from now on, where there is somebody to push them to.
-    ///
-    /// # Errors
-    /// No thread can be started.
     pub fn push(&self, target: Option<Target>) -> Result<(), Failure> {
         let Some(target) = target else { return Ok(()) };
         let board = self.board.clone();

@@ -58,9 +58,6 @@ pub struct Otlp {
 
 impl Otlp {
     /// Pushes from now on what `draw` draws, if it does; `instance` tells this process from others of this host.
-    ///
-    /// # Errors
-    /// No thread can be started.
     pub fn start(
         target: Target,
         instance: String,

@@ -44,9 +44,6 @@ impl ReportsArgs {
 }
 
 /// The list: `evenkeel.reports/v1`. A directory that is not there has none.
-///
-/// # Errors
-/// It cannot be read.
 pub fn list(directory: &Path) -> Result<Value, String> {
     let document = |reports: Vec<Value>, more: bool| {
         json!({ "schema": "evenkeel.reports/v1", "directory": directory.display().to_string(),

@@ -50,9 +50,6 @@ pub struct Webhook {
 
 impl Webhook {
     /// Tells this receiver from now on.
-    ///
-    /// # Errors
-    /// No thread can be started.
     pub fn start(receiver: Receiver) -> Result<Self, Failure> {
         Self::with(receiver, (RULES, QUEUE), |text| say!("evenkeel: {text}"))
     }

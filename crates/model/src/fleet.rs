@@ -183,9 +183,6 @@ fn got(scenario: &Scenario) -> Result<(f64, f64), SpecError> {
 }
 
 /// The lever an advisor would keep on a host that keeps only what helps, or none.
-///
-/// # Errors
-/// A host that cannot be simulated.
 pub fn choose(found: &Scenario) -> Result<Option<Lever>, SpecError> {
     choose_from(found, got(found)?)
 }
@@ -244,9 +241,6 @@ pub fn judge(seed: u64) -> Result<Verdict, SpecError> {
 }
 
 /// Judges hosts `seed .. seed + hosts` on so many threads; the result does not depend on their number.
-///
-/// # Errors
-/// See [`judge`].
 pub fn judge_all(hosts: u32, seed: u64, threads: usize) -> Result<Fleet, SpecError> {
     let next = AtomicU32::new(0);
     let parts: Vec<Vec<(u32, Result<Verdict, SpecError>)>> = std::thread::scope(|scope| {

@@ -118,9 +118,6 @@ pub fn owners(rates: &Rates) -> Vec<Busy> {
 }
 
 /// Everything in a time (nanoseconds since 1970), in order; and how many damaged blocks of samples were passed over.
-///
-/// # Errors
-/// The history cannot be read, or has no such run.
 pub fn read(
     store: &Store,
     runs: &[RunId],

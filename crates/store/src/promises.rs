@@ -28,9 +28,6 @@ pub struct PromiseTime {
 
 impl Store {
     /// Adds to a minute (since 1970) of a promise; forgets what is older than two days.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn add_promise_time(&mut self, name: &str, minute: u64, time: PromiseTime) -> Result<(), StoreError> {
         let wrap = self.wrap();
         self.db.execute_batch(TABLE).map_err(&wrap)?;
@@ -47,9 +44,6 @@ impl Store {
     }
 
     /// What is known of a promise over the day that ends with `minute`; `None` when nothing was recorded.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn promise_day(&self, name: &str, minute: u64) -> Result<Option<PromiseTime>, StoreError> {
         let wrap = self.wrap();
         if !self.has_table("promise")? {

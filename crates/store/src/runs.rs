@@ -64,9 +64,6 @@ pub struct StoredChange {
 
 impl Store {
     /// Starts a run, with what is known of it so far (stages and changes included).
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn begin_run(&mut self, record: &RunRecord) -> Result<RunId, StoreError> {
         let doc = self.head(record)?;
         self.db
@@ -84,9 +81,6 @@ impl Store {
     }
 
     /// Writes scope, baseline, state now, settings and own cost again; stages and changes are left alone.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn update_run(&mut self, run: RunId, record: &RunRecord) -> Result<(), StoreError> {
         let doc = self.head(record)?;
         self.db.execute("UPDATE run SET doc = ?2 WHERE id = ?1", params![run.0, doc]).map_err(self.wrap())?;
@@ -94,26 +88,17 @@ impl Store {
     }
 
     /// Adds a finished stage.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn add_stage(&mut self, run: RunId, stage: &Stage) -> Result<(), StoreError> {
         self.append("stage", run, stage)
     }
 
     /// Adds a trial's measurement window.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn add_trial(&mut self, run: RunId, window: &TrialWindow) -> Result<(), StoreError> {
         self.append("trial", run, window)
     }
 
     /// Makes `changes` those in force: new ones are added, an effect measured since is filled in, those not listed
     /// any more are marked as taken back now.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn set_changes(&mut self, run: RunId, changes: &[ChangeRecord]) -> Result<(), StoreError> {
         let wrap = self.wrap();
         let same = |a: &ChangeRecord, b: &ChangeRecord| {
@@ -165,9 +150,6 @@ impl Store {
     }
 
     /// Ends a run; `outcome` says how, in words. Pending samples are written.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn finish_run(&mut self, run: RunId, record: &RunRecord, outcome: &str) -> Result<(), StoreError> {
         let doc = self.head(record)?;
         self.db
@@ -181,9 +163,6 @@ impl Store {
     }
 
     /// All runs, newest first, without their stages and changes.
-    ///
-    /// # Errors
-    /// When they cannot be read.
     pub fn runs(&self) -> Result<Vec<StoredRun>, StoreError> {
         let wrap = self.wrap();
         let mut statement = self
@@ -224,9 +203,6 @@ impl Store {
     }
 
     /// The newest run, as by [`Self::run`].
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn last_run(&self) -> Result<Option<StoredRun>, StoreError> {
         let last: Option<i64> = self
             .db
@@ -252,9 +228,6 @@ impl Store {
     }
 
     /// Every change a run made, in order, with when it was taken back.
-    ///
-    /// # Errors
-    /// When they cannot be read.
     pub fn changes(&self, run: RunId) -> Result<Vec<StoredChange>, StoreError> {
         let wrap = self.wrap();
         let mut statement = self
@@ -274,9 +247,6 @@ impl Store {
     }
 
     /// A run's trial windows, in order.
-    ///
-    /// # Errors
-    /// When they cannot be read.
     pub fn trials(&self, run: RunId) -> Result<Vec<TrialWindow>, StoreError> {
         self.docs("trial", run)
     }

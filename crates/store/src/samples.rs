@@ -108,9 +108,6 @@ impl Store {
     }
 
     /// Writes the samples pending.
-    ///
-    /// # Errors
-    /// As for [`Self::add_sample`].
     pub fn flush(&mut self) -> Result<(), StoreError> {
         let taken = self.leave_what_was_taken();
         let pending = std::mem::take(&mut self.pending);
@@ -150,9 +147,6 @@ impl Store {
     }
 
     /// What the history holds.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn usage(&self) -> Result<Usage, StoreError> {
         let wrap = self.wrap();
         let mut usage = Usage { disk_bytes: self.disk_bytes(), ..Usage::default() };

@@ -25,9 +25,6 @@ const BYTES_A_LINE: u64 = 1024;
 
 impl Store {
     /// Adds to a minute (since 1970); forgets what is older than a day.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn add_waits(&mut self, minute: u64, waits: &BTreeMap<String, Histogram>) -> Result<(), StoreError> {
         let wrap = self.wrap();
         self.db.execute_batch(TABLE).map_err(&wrap)?;
@@ -66,9 +63,6 @@ impl Store {
 
     /// Lengths of waits in the minutes that have a part in this time (nanoseconds since 1970), by container; empty when
     /// none were recorded.
-    ///
-    /// # Errors
-    /// When they cannot be read.
     pub fn waits(&self, from_ns: u64, to_ns: u64) -> Result<BTreeMap<String, Histogram>, StoreError> {
         let wrap = self.wrap();
         let mut all: BTreeMap<String, Histogram> = BTreeMap::new();
@@ -93,9 +87,6 @@ impl Store {
 
     /// Lengths of one container's waits by minute since 1970, of the minutes that have a part in this time and in which
     /// lengths were counted: `None` where none were its.
-    ///
-    /// # Errors
-    /// When they cannot be read.
     pub fn waits_by_minute(
         &self,
         container: &str,

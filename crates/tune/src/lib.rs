@@ -88,9 +88,6 @@ fn outcome(tune: &Tune, point: &Point, record: &TrialRecord) -> Outcome {
 }
 
 /// Runs trials until the budget is spent, every point is known, or `stop` is set.
-///
-/// # Errors
-/// The record cannot be used, or nothing could be measured.
 pub fn run(
     tune: &Tune,
     runner: &Runner,

@@ -213,9 +213,6 @@ impl Listener {
     }
 
     /// Where it listens: for a port chosen by the kernel.
-    ///
-    /// # Errors
-    /// As `getsockname`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }

@@ -24,9 +24,6 @@ pub struct Tenant {
 
 impl Experiment {
     /// Checks everything that does not depend on the host, at every point of the sweep.
-    ///
-    /// # Errors
-    /// What is wrong, and with which part.
     pub fn verify(&self) -> Result<(), Wrong> {
         self.check()?;
         if !self.sweeps.is_empty() && !self.tasks.is_empty() {

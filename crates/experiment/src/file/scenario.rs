@@ -12,9 +12,6 @@ const MOST_TASKS: u32 = 100_000;
 
 impl Experiment {
     /// One repetition (from 0) of the tasks on their machine.
-    ///
-    /// # Errors
-    /// What cannot be simulated, and with which part of the file.
     pub fn scenario(&self, repetition: u32) -> Result<Scenario, Wrong> {
         let Some(machine) = &self.machine else {
             let message = "tasks and groups are simulated on a machine: describe it in a [machine]";
@@ -123,9 +120,6 @@ impl Experiment {
 
 impl MachineSpec {
     /// A scenario on this machine, without tasks.
-    ///
-    /// # Errors
-    /// What no machine can be.
     pub fn scenario(&self) -> Result<Scenario, String> {
         let logical = u64::from(self.cpus) * u64::from(self.threads_per_core);
         if logical == 0 || logical > 4096 || self.nodes == 0 || !self.cpus.is_multiple_of(self.nodes) {
@@ -217,9 +211,6 @@ impl TaskSpec {
     }
 
     /// What it does, as after `evenkeel load`.
-    ///
-    /// # Errors
-    /// No load does this.
     pub fn load(&self) -> Result<String, String> {
         let kind = self.kind.map_or_else(String::new, |kind| kind.to_string());
         match self.demand()? {

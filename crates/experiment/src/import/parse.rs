@@ -51,9 +51,6 @@ impl Log {
 
 /// An instant: ISO 8601, with or without an offset (then UTC is assumed: only differences count), `T` or a blank between
 /// date and time, a comma or a point before the fraction.
-///
-/// # Errors
-/// Anything else, in words.
 pub fn stamp(text: &str) -> Result<Timestamp, String> {
     let tidy = text.trim().replace(',', ".");
     let bad = || format!("{:?} is no time stamp such as 2026-01-31T12:00:00.000000", text.trim());

@@ -67,9 +67,6 @@ pub trait CellRecord: Serialize + DeserializeOwned {
     }
 
     /// Reads [`FILE`] of a result folder, or the file itself.
-    ///
-    /// # Errors
-    /// Unreadable, or not a record of this schema.
     fn load(path: &Path) -> Result<Self, RecordError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         let text = evenkeel_linux::input::read_text(&path)
@@ -83,9 +80,6 @@ pub trait CellRecord: Serialize + DeserializeOwned {
     }
 
     /// Writes it into a folder, which must exist. What was there stays until the new one is whole on disk.
-    ///
-    /// # Errors
-    /// As the file system.
     fn save(&self, folder: &Path) -> Result<(), RecordError> {
         let path = folder.join(FILE);
         let temporary = folder.join(".record.json.new");

@@ -82,9 +82,6 @@ impl Comparison {
 
 /// Simulates every mix that was measured at least `runs` times, with `seeds` seeds, and compares. Mixes whose name up to a colon
 /// is the same are a family.
-///
-/// # Errors
-/// A mix that cannot be simulated.
 pub fn compare(
     mixes: &[Experiment],
     records: &[Record],

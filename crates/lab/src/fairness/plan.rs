@@ -204,9 +204,6 @@ impl Options {
     }
 
     /// The points, in order.
-    ///
-    /// # Errors
-    /// Something that cannot be: the message says what.
     pub fn points(&self) -> Result<Vec<Point>, String> {
         if self.repetitions == 0 || self.timing.windows == 0 {
             return Err("at least one repetition and one window".into());

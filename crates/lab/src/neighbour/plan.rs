@@ -184,9 +184,6 @@ impl Options {
     }
 
     /// The points, in order: each service alone, then next to each batch.
-    ///
-    /// # Errors
-    /// Something that cannot be: the message says what.
     pub fn points(&self) -> Result<Vec<Point>, String> {
         if self.repetitions == 0 || self.services.is_empty() {
             return Err("at least one service and one repetition".into());

@@ -41,9 +41,6 @@ pub(super) struct Server {
 
 impl Server {
     /// How it is started, with its files in `dir`; `None` for the built-in service.
-    ///
-    /// # Errors
-    /// Its files cannot be written.
     pub fn of(service: Service, dir: &Path) -> io::Result<Option<(Launch, Self)>> {
         let socket = dir.join("service.sock");
         let (at, value, files) = (socket.display().to_string(), "x".repeat(VALUE), dir.display().to_string());

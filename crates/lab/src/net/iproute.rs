@@ -12,17 +12,11 @@ use super::NetError;
 use super::namespace::{Namespace, enter};
 
 /// Runs `ip -batch` on these lines inside a namespace.
-///
-/// # Errors
-/// As [`batch`].
 pub fn ip(namespace: &Namespace, lines: &str) -> Result<String, NetError> {
     batch("ip", &[], Some(namespace), lines)
 }
 
 /// Runs `tc -batch` on these lines, inside a namespace or in the host's own.
-///
-/// # Errors
-/// As [`batch`].
 pub fn tc(namespace: Option<&Namespace>, lines: &str) -> Result<String, NetError> {
     batch("tc", &[], namespace, lines)
 }

@@ -57,9 +57,6 @@ impl Namespace {
     }
 
     /// Another descriptor of the same namespace.
-    ///
-    /// # Errors
-    /// Out of descriptors.
     pub fn handle(&self) -> Result<OwnedFd, NetError> {
         self.fd.try_clone().map_err(|e| NetError::system("cannot copy a descriptor", e))
     }

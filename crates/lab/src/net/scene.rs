@@ -63,9 +63,6 @@ impl NamespaceScene {
     }
 
     /// Measures once; the flows are new each time.
-    ///
-    /// # Errors
-    /// As [`measure`].
     pub fn measure(&self, timing: Timing) -> Result<Measured, NetError> {
         measure(&self.wiring.sender, &self.served(), self.flows, timing)
     }

@@ -145,9 +145,6 @@ impl Tool {
     }
 
     /// What a client printed.
-    ///
-    /// # Errors
-    /// It is not what this program prints, or the error it tells.
     pub fn parse(self, text: &str) -> Result<Said, String> {
         match self {
             Self::Netperf => parse_netperf(text),

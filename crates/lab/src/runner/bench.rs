@@ -48,9 +48,6 @@ pub trait Bench {
     fn begin(&mut self) -> Self::Record;
 
     /// Measures a point once; `None` when it was stopped before its end. `part` is told how much is done, 0..1.
-    ///
-    /// # Errors
-    /// What ends the whole experiment.
     fn cell(
         &mut self,
         record: &mut Self::Record,

@@ -25,9 +25,6 @@ pub const TICK: Duration = Duration::from_millis(10);
 
 /// Makes the group whose quota takes the CPU, inside one that keeps a limit of its own. On v2 the outer one must enable the
 /// cpu controller.
-///
-/// # Errors
-/// As the kernel.
 pub fn vcpu_inside(outer: &Cgroup) -> Result<Cgroup, GroupError> {
     Cgroup::make(outer.dir(), "vcpu", outer.is_v2())
 }

@@ -23,9 +23,6 @@ impl<W: Write> Archive<W> {
     }
 
     /// A directory; its parents must come before it. Names have no slash in front.
-    ///
-    /// # Errors
-    /// As the writer.
     pub fn directory(&mut self, name: &str) -> io::Result<()> {
         self.entry(name, DIRECTORY, (0, 0), &[])
     }
@@ -39,25 +36,16 @@ impl<W: Write> Archive<W> {
     }
 
     /// A symbolic link.
-    ///
-    /// # Errors
-    /// As the writer.
     pub fn symlink(&mut self, name: &str, target: &str) -> io::Result<()> {
         self.entry(name, SYMLINK, (0, 0), target.as_bytes())
     }
 
     /// A character device.
-    ///
-    /// # Errors
-    /// As the writer.
     pub fn device(&mut self, name: &str, major: u32, minor: u32) -> io::Result<()> {
         self.entry(name, CHARACTER_DEVICE, (major, minor), &[])
     }
 
     /// Ends the archive and returns the writer.
-    ///
-    /// # Errors
-    /// As the writer.
     pub fn finish(mut self) -> io::Result<W> {
         self.inode = 0;
         self.entry("TRAILER!!!", 0, (0, 0), &[])?;

@@ -33,9 +33,6 @@ pub struct Guest {
 }
 
 /// Does it, and switches the machine off. Does nothing in a process that is not the first: it would mount over a host.
-///
-/// # Errors
-/// Called outside a guest.
 pub fn main(guest: &Guest) -> io::Result<()> {
     if std::process::id() != 1 {
         return Err(io::Error::other("`guest` is for the first process of a virtual machine only"));

@@ -141,9 +141,6 @@ pub fn emulator() -> &'static str {
 }
 
 /// Where the emulator's program is.
-///
-/// # Errors
-/// It is not installed.
 pub fn find_emulator() -> Result<PathBuf, VmError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|dir| dir.join(emulator())).find(|path| path.is_file()).ok_or_else(

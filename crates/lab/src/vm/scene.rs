@@ -141,9 +141,6 @@ impl VmScene {
     }
 
     /// Measures once; the flows are new each time.
-    ///
-    /// # Errors
-    /// As [`measure`].
     pub fn measure(&self, timing: Timing) -> Result<Measured, NetError> {
         let servers: Vec<Served<'_>> = self
             .machines
