@@ -139,6 +139,21 @@ fn process(row: &Row, depth: usize) -> Line {
     }
 }
 
+/// A container, pod or machine, with what it adds up to.
+fn owner<T>(sum: &Sum<'_, T>, depth: usize, name: String) -> Line {
+    Line {
+        depth,
+        name,
+        core: Value::Text(String::new()),
+        cpu_pct: sum.cpu_pct,
+        wait_pct: sum.wait_pct,
+        throttled_pct: sum.throttled_pct.map_or(Value::Unknown, Value::Number),
+        limits: limits(sum.group),
+        p99: Value::Text(String::new()),
+        network: None,
+    }
+}
+
 /// A container's longest waits but one percent; unknown without BPF, none where it never waited.
 fn p99(waits: Option<&evenkeel_report::why::Waits>) -> Value {
     match waits {
@@ -157,17 +172,9 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
     let containers = view.containers();
     let network = |sum: &Sum<'_, ContainerView>| view.networks.containers.get(&sum.what.id).copied();
     let container = |lines: &mut Vec<Line>, sum: &Sum<'_, ContainerView>, depth: usize| {
-        lines.push(Line {
-            depth,
-            name: format!("{} ({})", cut(&sum.name, 32), sum.what.runtime),
-            core: Value::Text(String::new()),
-            cpu_pct: sum.cpu_pct,
-            wait_pct: sum.wait_pct,
-            throttled_pct: sum.throttled_pct.map_or(Value::Unknown, Value::Number),
-            limits: limits(sum.group),
-            p99: p99(sum.waits.as_ref()),
-            network: network(sum),
-        });
+        let name = format!("{} ({})", cut(&sum.name, 32), sum.what.runtime);
+        let (p99, network) = (p99(sum.waits.as_ref()), network(sum));
+        lines.push(Line { p99, network, ..owner(sum, depth, name) });
         processes(lines, depth + 1, &|task| task.container == Some(sum.at));
     };
     match args.by {
@@ -181,18 +188,9 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
             for at in order(sums.iter().map(|sum| sum.cpu_pct)) {
                 let sum = &sums[at];
                 let inside = |inside: &&Sum<'_, ContainerView>| inside.what.pod == Some(sum.at);
-                lines.push(Line {
-                    depth: 0,
-                    name: sum.name.clone(),
-                    core: Value::Text(String::new()),
-                    cpu_pct: sum.cpu_pct,
-                    wait_pct: sum.wait_pct,
-                    throttled_pct: sum.throttled_pct.map_or(Value::Unknown, Value::Number),
-                    limits: limits(sum.group),
-                    p99: Value::Text(String::new()),
-                    // Its containers share one.
-                    network: containers.iter().filter(inside).find_map(network),
-                });
+                // Its containers share one.
+                let network = containers.iter().filter(inside).find_map(network);
+                lines.push(Line { network, ..owner(sum, 0, sum.name.clone()) });
                 for inside in containers.iter().filter(inside) {
                     container(&mut lines, inside, 1);
                 }
@@ -203,17 +201,7 @@ fn tree(view: &View<'_>, args: &Args, limit: usize) -> (String, usize, usize) {
             let sums = view.vms();
             for at in order(sums.iter().map(|sum| sum.cpu_pct)) {
                 let sum = &sums[at];
-                lines.push(Line {
-                    depth: 0,
-                    name: format!("{} (pid {})", sum.name, sum.what.pid),
-                    core: Value::Text(String::new()),
-                    cpu_pct: sum.cpu_pct,
-                    wait_pct: sum.wait_pct,
-                    throttled_pct: sum.throttled_pct.map_or(Value::Unknown, Value::Number),
-                    limits: limits(sum.group),
-                    p99: Value::Text(String::new()),
-                    network: None,
-                });
+                lines.push(owner(sum, 0, format!("{} (pid {})", sum.name, sum.what.pid)));
                 let threads = view.tasks.iter().filter(|row| row.task.vm == Some(sum.at));
                 let threads =
                     threads.filter(|row| args.all || row.busy() || sum.what.vcpus.contains(&row.task.id.tid));
