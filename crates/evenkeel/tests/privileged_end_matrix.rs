@@ -24,16 +24,8 @@ const CELLS: [&str; 12] = [
 fn nothing_is_left_after_any_end() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/ends/ends.py");
     let mut command = Command::new("python3");
-    command.arg(script).args([
-        "--evenkeel",
-        env!("CARGO_BIN_EXE_evenkeel"),
-        "--seed",
-        "1",
-        "--mine",
-        "-v",
-        "--lanes",
-        "3",
-    ]);
+    command.arg(script).args(["--evenkeel", env!("CARGO_BIN_EXE_evenkeel"), "--seed", "1", "--mine", "-v"]);
+    command.args(["--lanes", "3"]);
     command.args(["--runs", &CELLS.len().to_string()]).args(CELLS.iter().flat_map(|cell| ["--only", cell]));
     let output = command.stdin(Stdio::null()).output().expect("python3 is needed");
     let words = String::from_utf8_lossy(&output.stdout);

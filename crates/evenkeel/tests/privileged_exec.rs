@@ -1,13 +1,16 @@
 //! `evenkeel exec` on the real kernel: what it promises about time, statuses, signals, streams and cleanliness.
 
+mod program;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_linux::group::Cgroup;
 use evenkeel_linux::testing::{TestCgroup, TestChild};
+use program::{Ended, end, evenkeel};
 
 /// A state directory, and the end of everything started in it.
 struct Bed {
@@ -20,32 +23,30 @@ impl Bed {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-        command
-            .arg("exec")
-            .args(args)
-            .env("EVENKEEL_STATE_DIR", self.state.path())
-            .env_remove("EVENKEEL_LOG");
+        let mut command = evenkeel(["exec"]);
+        command.args(args).env("EVENKEEL_STATE_DIR", self.state.path());
         command
     }
 
-    fn run(&self, args: &[&str]) -> Output {
-        self.command(args).stdin(Stdio::null()).output().unwrap()
+    fn run(&self, args: &[&str]) -> Ended {
+        end(&mut self.command(args))
     }
 
     /// The account of a run, as JSON.
     fn account(&self, args: &[&str]) -> serde_json::Value {
-        let mut all = vec!["-o", "json"];
-        all.extend(args);
-        let output = self.run(&all);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        let last = stderr.lines().last().unwrap_or_default();
-        serde_json::from_str(last).unwrap_or_else(|e| panic!("{args:?}: {e}: {stderr}"))
+        account(&self.run(&[&["-o", "json"], args].concat()))
     }
 
     fn records(&self) -> usize {
         std::fs::read_dir(self.state.path().join("exec")).map_or(0, |dir| dir.count())
     }
+}
+
+/// The account in the last line of what a command said.
+#[track_caller]
+fn account(ended: &Ended) -> serde_json::Value {
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {ended}"))
 }
 
 /// Groups made by a process, wherever they are.
@@ -103,16 +104,8 @@ fn what_a_quota_above_held_back_is_not_called_nothing() {
     let bed = Bed::new();
     let cgroup = TestCgroup::new("exec-above").unwrap();
     let inside = |seconds: &str| {
-        let mut command = bed.command(&[
-            "-o",
-            "json",
-            "--",
-            env!("CARGO_BIN_EXE_evenkeel"),
-            "load",
-            "spin",
-            "--seconds",
-            seconds,
-        ]);
+        let load = [env!("CARGO_BIN_EXE_evenkeel"), "load", "spin", "--seconds", seconds];
+        let mut command = bed.command(&[&["-o", "json", "--"], &load[..]].concat());
         let procs = std::ffi::CString::new(cgroup.dir().join("cgroup.procs").to_str().unwrap()).unwrap();
         let enter = move || {
             // SAFETY: system calls on memory made before the fork.
@@ -126,9 +119,7 @@ fn what_a_quota_above_held_back_is_not_called_nothing() {
         };
         // SAFETY: see `enter`.
         unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, enter) };
-        let output = command.stdin(Stdio::null()).output().unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        serde_json::from_str::<serde_json::Value>(stderr.lines().last().unwrap()).unwrap()
+        account(&end(&mut command))
     };
     let quota = |usec| CpuQuota { quota_usec: Limit::Value(usec), period_usec: 100_000, burst_usec: 0 };
     cgroup.set_quota(&quota(20_000)).unwrap();
@@ -161,13 +152,11 @@ fn statuses_and_streams_are_the_commands() {
     for (script, status) in
         [("exit 0", 0), ("exit 42", 42), ("kill -TERM $$", 128 + 15), ("kill -9 $$", 128 + 9)]
     {
-        assert_eq!(bed.run(&["--", "sh", "-c", script]).status.code(), Some(status), "{script}");
+        bed.run(&["--", "sh", "-c", script]).with(status);
     }
-    assert_eq!(bed.run(&["--", "/no/such/program"]).status.code(), Some(127));
-    assert_eq!(bed.run(&["--", "/etc/passwd"]).status.code(), Some(126));
-    let refused = bed.run(&["--cpus", "4095", "--", "true"]);
-    assert_eq!(refused.status.code(), Some(125));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("4095"));
+    bed.run(&["--", "/no/such/program"]).with(127);
+    bed.run(&["--", "/etc/passwd"]).with(126);
+    bed.run(&["--cpus", "4095", "--", "true"]).refused(125, "4095");
     let mut child = bed
         .command(&["--cpu-limit", "90%", "--", "cat"])
         .stdin(Stdio::piped())
@@ -228,12 +217,12 @@ fn after_kill_9_the_next_start_cleans_up() {
     assert!(!groups_of(pid).is_empty(), "the group went by itself");
     assert_eq!(bed.records(), 1);
     // The command goes on within its limit, so its group stays, and the next start says nothing and does no harm.
-    assert!(bed.run(&["--cpu-limit", "50%", "--", "true"]).status.success());
+    bed.run(&["--cpu-limit", "50%", "--", "true"]).with(0);
     assert!(!groups_of(pid).is_empty());
     // SAFETY: the command of our own child, read from the group that no other task is in.
     unsafe { libc::kill(sleeper, libc::SIGKILL) };
     assert!(within(10, || members().is_empty()));
-    assert!(bed.run(&["--", "true"]).status.success());
+    bed.run(&["--", "true"]).with(0);
     assert_eq!(groups_of(pid), Vec::<PathBuf>::new());
     assert_eq!(bed.records(), 0);
 }
@@ -242,21 +231,8 @@ fn after_kill_9_the_next_start_cleans_up() {
 fn the_command_finds_itself_within_its_bounds() {
     let script = "nice; grep Cpus_allowed_list /proc/self/status; cat /proc/self/cgroup";
     let bed = Bed::new();
-    let output = bed.run(&[
-        "--nice",
-        "7",
-        "--cpus",
-        "0",
-        "--shares",
-        "512",
-        "--cpu-limit",
-        "80%",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ]);
-    let stdout = String::from_utf8(output.stdout).unwrap();
+    let bounds = ["--nice", "7", "--cpus", "0", "--shares", "512", "--cpu-limit", "80%"];
+    let stdout = bed.run(&[&bounds[..], &["--", "sh", "-c", script]].concat()).stdout;
     assert!(stdout.starts_with("7\n"), "{stdout}");
     assert!(stdout.contains("Cpus_allowed_list:\t0\n"), "{stdout}");
     assert!(stdout.contains("/evenkeel-exec-"), "{stdout}");
@@ -302,16 +278,16 @@ fn a_group_above_that_allows_less_bounds_the_limit_until_it_allows_more() {
         env!("CARGO_BIN_EXE_evenkeel"),
         bed.state.path().display()
     );
-    let child = Command::new("sh").args(["-c", &exec]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command = Command::new("sh");
+    let child = command.args(["-c", &exec]).stderr(Stdio::piped()).spawn().unwrap();
     let is = |pct: f64| move |now: Option<f64>| now.is_some_and(|now| (now - pct).abs() < 0.1);
     assert!(within(2, || is(10.0)(above.below_pct())), "{:?}", above.below_pct());
     above.allow(30_000);
     assert!(within(2, || is(30.0)(above.below_pct())), "{:?}", above.below_pct());
     above.allow(80_000);
     assert!(within(2, || is(50.0)(above.below_pct())), "{:?}", above.below_pct());
-    let output = child.wait_with_output().unwrap();
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && words.contains("a group above allows 10.0 % only"), "{words}");
+    let ended = Ended::of(&command, child.wait_with_output().unwrap()).with(0);
+    assert!(ended.stderr.contains("a group above allows 10.0 % only"), "{ended}");
 }
 
 #[test]
@@ -338,12 +314,7 @@ fn with_end_nothing_outlives_a_kill_9_but_until_restore() {
     killed.0.kill().unwrap();
     killed.0.wait().unwrap();
     assert!(within(10, || living().len() == 1), "the command outlived evenkeel: {:?}", living());
-    let restored = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
-        .args(["restore"])
-        .env("EVENKEEL_STATE_DIR", bed.state.path())
-        .output()
-        .unwrap();
-    assert!(restored.status.success(), "{restored:?}");
+    end(evenkeel(["restore"]).env("EVENKEEL_STATE_DIR", bed.state.path())).with(0);
     assert_eq!(groups_of(pid), Vec::<PathBuf>::new());
     assert_eq!(bed.records(), 0);
 }

@@ -3,12 +3,13 @@
 mod program;
 
 use std::fs;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, Limit};
-use evenkeel_linux::testing::{TestCgroup, TestChild, schedstat, until};
-use program::{end, evenkeel};
+use evenkeel_linux::testing::{TestCgroup, TestProcess, schedstat, until};
+use program::{Ended, end, evenkeel};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Each needs a CPU of its own: one at a time.
@@ -45,45 +46,34 @@ impl Group {
     }
 
     /// Starts a built-in load in it, on one CPU.
-    fn load(&self, name: &str, args: &[&str]) -> Process {
+    fn load(&self, name: &str, args: &[&str]) -> TestProcess {
         let mut command = self.0.command();
         command.args(["taskset", "-c", "0", env!("CARGO_BIN_EXE_evenkeel"), "load"]);
         command.args(args).args(["--seconds", "300", "--name", name]);
-        Process::start(command, name)
+        started(command, name)
     }
 }
 
-/// A process that ends with its guard.
-struct Process(TestChild);
-
-impl Process {
-    fn start(mut command: Command, name: &str) -> Self {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = Self(TestChild(command.spawn().unwrap()));
-        let comm = format!("/proc/{}/comm", process.0.id());
-        until("it has its name", || !fs::read_to_string(&comm).is_ok_and(|comm| comm.trim() != name));
-        process
-    }
-
-    fn signal(&self, signal: libc::c_int) {
-        // SAFETY: a signal to a child that is not waited for yet.
-        assert_eq!(unsafe { libc::kill(self.0.id() as i32, signal) }, 0);
-    }
-
-    fn scope(&self) -> String {
-        format!("pid:{}", self.0.id())
-    }
-
-    fn ran_ns(&self) -> f64 {
-        schedstat(self.0.id())[0] as f64
-    }
+/// Starts a program, which is there when it has its name.
+fn started(command: Command, name: &str) -> TestProcess {
+    let process = TestProcess::spawn(command);
+    let comm = format!("/proc/{}/comm", process.pid());
+    until("it has its name", || !fs::read_to_string(&comm).is_ok_and(|comm| comm.trim() != name));
+    process
 }
 
-#[track_caller]
-fn document(output: &Output) -> Value {
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !words.contains("panicked"), "{:?}: {words}", output.status);
-    serde_json::from_slice(&output.stdout).unwrap()
+fn sleeping() -> TestProcess {
+    let mut command = Command::new("sleep");
+    command.arg("300");
+    started(command, "sleep")
+}
+
+fn signal(process: &TestProcess, signal: Signal) {
+    kill_process(Pid::from_raw(process.pid() as i32).unwrap(), signal).unwrap();
+}
+
+fn ran_ns(process: &TestProcess) -> f64 {
+    schedstat(process.pid())[0] as f64
 }
 
 /// Looks at a target for two seconds (EVENKEEL_WHY_SECONDS: longer).
@@ -112,7 +102,7 @@ fn why(target: &str) -> Value {
 }
 
 /// `why` at work in the background: it returns when the programs are in place.
-struct Looking(Child);
+struct Looking(Command, Child);
 
 impl Looking {
     fn at(target: &str, time: &str) -> Self {
@@ -126,16 +116,16 @@ impl Looking {
         };
         until("the programs are attached", || links() >= 10);
         std::thread::sleep(Duration::from_millis(300));
-        Self(child)
+        Self(command, child)
     }
 
     fn over(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_some()
+        self.1.try_wait().unwrap().is_some()
     }
 
     #[track_caller]
     fn document(self) -> Value {
-        document(&self.0.wait_with_output().unwrap())
+        Ended::of(&self.0, self.1.wait_with_output().unwrap()).json()
     }
 }
 
@@ -193,10 +183,10 @@ fn hogs_beside_it_take_what_their_weights_say_and_are_blamed() {
         rivals.weight(32_768);
         let load = target.load("target", &["spin"]);
         let others: Vec<_> = (0..hogs).map(|n| rivals.load(&format!("hog{n}"), &["spin"])).collect();
-        let before: Vec<f64> = others.iter().chain([&load]).map(Process::ran_ns).collect();
+        let before: Vec<f64> = others.iter().chain([&load]).map(ran_ns).collect();
         let document = why(&format!("cgroup:{}", target.path()));
         let ran: Vec<f64> =
-            others.iter().chain([&load]).zip(before).map(|(p, old)| p.ran_ns() - old).collect();
+            others.iter().chain([&load]).zip(before).map(|(p, old)| ran_ns(p) - old).collect();
         let (mine, all) = (ran[ran.len() - 1], ran.iter().sum::<f64>());
         near("share between them by the weights", 100.0 * mine / all, 100.0 / 3.0);
         let first = document["blame"][0]["name"].as_str().unwrap();
@@ -226,10 +216,10 @@ fn a_stopped_target_slept_and_was_stopped() {
     // Over and over, so that it does not matter when the look begins.
     let (began, mut stopped) = (Instant::now(), Duration::ZERO);
     while !looking.over() {
-        load.signal(libc::SIGSTOP);
+        signal(&load, Signal::STOP);
         let at = Instant::now();
         std::thread::sleep(Duration::from_millis(120));
-        load.signal(libc::SIGCONT);
+        signal(&load, Signal::CONT);
         stopped += at.elapsed();
         std::thread::sleep(Duration::from_millis(80));
     }
@@ -272,7 +262,7 @@ fn a_process_that_comes_later_is_the_targets_own() {
     let rows = document["blame"].as_array().unwrap();
     for process in [&first, &second] {
         let row =
-            rows.iter().find(|row| row["tgid"] == process.0.id()).unwrap_or_else(|| panic!("{document:#}"));
+            rows.iter().find(|row| row["tgid"] == process.pid()).unwrap_or_else(|| panic!("{document:#}"));
         assert_eq!(row["own"], true, "{row:#}");
     }
 }
@@ -280,13 +270,11 @@ fn a_process_that_comes_later_is_the_targets_own() {
 #[test]
 fn a_target_that_goes_is_reported_up_to_then() {
     let _turn = turn();
-    let mut command = Command::new("sleep");
-    command.arg("300");
-    let load = Process::start(command, "sleep");
+    let load = sleeping();
     let began = Instant::now();
     let looking = Looking::at(&load.scope(), "60s");
     // Nobody waits for it: it stays as a zombie, which is gone, too.
-    load.signal(libc::SIGKILL);
+    signal(&load, Signal::KILL);
     let document = looking.document();
     assert_eq!(document["gone"], true);
     assert!(began.elapsed() < Duration::from_secs(40) && document["wall_s"].as_f64().unwrap() < 30.0);
@@ -298,24 +286,17 @@ fn a_target_that_goes_is_reported_up_to_then() {
 fn another_process_with_the_same_number_is_not_the_target() {
     let _turn = turn();
     for _ in 0..20 {
-        let mut command = Command::new("sleep");
-        command.arg("300");
-        let mut first = Process::start(command, "sleep");
-        let pid = first.0.id();
+        let mut first = sleeping();
+        let pid = first.pid();
         let looking = Looking::at(&first.scope(), "2s");
         first.0.kill().unwrap();
         first.0.wait().unwrap();
         // The next process gets the number after the last one given out.
         fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
-        let stranger = Process::start(
-            {
-                let mut command = Command::new("sh");
-                command.args(["-c", "while :; do :; done"]);
-                command
-            },
-            "sh",
-        );
-        let reused = stranger.0.id() == pid;
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]);
+        let stranger = started(command, "sh");
+        let reused = stranger.pid() == pid;
         let document = looking.document();
         if !reused {
             continue;
@@ -342,9 +323,7 @@ fn mistakes_and_missing_rights_have_their_statuses() {
     fails(&["why", "--all", "--for", "1ms"], 2, "at least 100ms");
     fails(&["why", "--all", "--source", "proc", "--for", "200ms"], 3, "BPF");
 
-    let mut command = Command::new("sleep");
-    command.arg("300");
-    let load = Process::start(command, "sleep");
+    let load = sleeping();
     let scope = load.scope();
     let binary = env!("CARGO_BIN_EXE_evenkeel");
     let as_one = |program: &str, before: &[&str], source: &str| {

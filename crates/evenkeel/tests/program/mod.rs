@@ -53,6 +53,13 @@ impl Ended {
         self
     }
 
+    /// Fails unless it ended with this status, and these words are in what it printed or said.
+    #[track_caller]
+    pub fn says(self, status: i32, words: &str) -> Self {
+        assert!(self.stdout.contains(words) || self.stderr.contains(words), "wanted {words:?} of {self}");
+        self.with(status)
+    }
+
     /// What it printed, when it succeeded.
     #[track_caller]
     pub fn ok(self) -> String {

@@ -90,8 +90,7 @@ fn read_by_fleet(pki: &Pki, serve: &Serve, url: &str) {
         let mut command = Command::new(BINARY);
         command.args(["fleet", url, "--token-file"]).arg(pki.path("token")).arg("--ca-file").arg(ca.ca());
         let out = command.output().unwrap();
-        let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-        (out.status.code(), said)
+        (out.status.code(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
     };
     awaited(60, || match fleet(pki, url) {
         (Some(0), _) => Ok(()),
