@@ -108,8 +108,7 @@ fn one_bad_endpoint_costs_its_own_answer_only() {
     let csv = fleet(&[&args[..], &["-o", "csv"]].concat()).stdout;
     assert!(csv.starts_with("host,rule,kind,name,pod,cpu_pct,wait_pct"), "{csv}");
     // Without the token nothing but the reason comes back, and it is not in it.
-    let refused = fleet(&[&format!("http://{address}/good")]).with(3);
-    assert!(refused.stderr.contains("401"), "{refused}");
+    fleet(&[&format!("http://{address}/good")]).says(3, "401");
 }
 
 #[test]
@@ -142,8 +141,7 @@ fn a_prometheus_is_asked_for_what_matters_and_believed_only_as_one() {
     assert_eq!(found["findings"][0]["host"], "node1:9190");
     assert_eq!(found["hosts"][0]["owners"], 200, "not those alone that wait");
     for (path, words) in [("liar", "as a Prometheus does"), ("no", "too many samples")] {
-        let ended = fleet(&["--prometheus", &format!("http://{address}/{path}")]).with(3);
-        assert!(ended.stderr.contains(words), "{ended}");
+        fleet(&["--prometheus", &format!("http://{address}/{path}")]).says(3, words);
     }
 }
 

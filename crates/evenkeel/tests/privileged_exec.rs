@@ -286,8 +286,7 @@ fn a_group_above_that_allows_less_bounds_the_limit_until_it_allows_more() {
     assert!(within(2, || is(30.0)(above.below_pct())), "{:?}", above.below_pct());
     above.allow(80_000);
     assert!(within(2, || is(50.0)(above.below_pct())), "{:?}", above.below_pct());
-    let ended = Ended::of(&command, child.wait_with_output().unwrap()).with(0);
-    assert!(ended.stderr.contains("a group above allows 10.0 % only"), "{ended}");
+    Ended::of(&command, child.wait_with_output().unwrap()).says(0, "a group above allows 10.0 % only");
 }
 
 #[test]

@@ -115,8 +115,7 @@ fn a_built_in_one_is_resumed_with_the_work_it_was_begun_with() {
     assert_eq!(after.cells[..before.cells.len()], before.cells[..]);
     assert_eq!(after.experiment, before.experiment);
     // With other settings it is another experiment.
-    let other = output(&[&args[..], &["--repetitions", "2"]].concat()).with(2);
-    assert!(other.stderr.contains("--again"), "{other}");
+    output(&[&args[..], &["--repetitions", "2"]].concat()).says(2, "--again");
 }
 
 #[test]
@@ -134,8 +133,7 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
         ("name = 'x'\n[[tenant]]\nload = 'primes'\nunits = '64y2'\nrun_s = 1\n", "64y2"),
     ] {
         fs::write(&bad, text).unwrap();
-        let ended = output(&["lab", "run", bad.to_str().unwrap(), "--out", out]).with(2);
-        assert!(ended.stderr.contains(part), "{text}: {ended}");
+        output(&["lab", "run", bad.to_str().unwrap(), "--out", out]).says(2, part);
     }
     for (args, status, part) in [
         (&["lab", "run", "cpu-units-equall"][..], 2, "cpu-units-equal"),
@@ -232,8 +230,7 @@ fn a_service_is_measured_beside_batch_work_under_each_arm_and_nothing_is_left() 
     // Complete: nothing is run again. With other settings it is another experiment.
     output(&args).with(0);
     assert_eq!(NeighbourRecord::load(&out).unwrap(), record);
-    let other = output(&[&args[..], &["--arm", "default"]].concat()).with(2);
-    assert!(other.stderr.contains("--again"), "{other}");
+    output(&[&args[..], &["--arm", "default"]].concat()).says(2, "--again");
 }
 
 #[test]

@@ -50,8 +50,7 @@ fn what_an_agent_kept_answers_afterwards() {
     assert!(why["blame"].as_array().unwrap().iter().any(blamed), "{why}");
 
     let trace = state.join("trace.pftrace");
-    let out = evenkeel(state, &["record", "--last", "3s", "--to", trace.to_str().unwrap()]).with(0);
-    assert!(out.stderr.contains(" events"), "{out}");
+    evenkeel(state, &["record", "--last", "3s", "--to", trace.to_str().unwrap()]).says(0, " events");
     let bytes = std::fs::read(&trace).unwrap();
     assert!(bytes.len() > 1000 && bytes[0] == 0x0a, "a trace is a list of packets");
 
@@ -65,8 +64,7 @@ fn what_an_agent_kept_answers_afterwards() {
 
     let socket = state.join("flight.sock");
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
-    let second = evenkeel(state, &["serve", "--listen", "127.0.0.1:0", "--record", "2s"]).with(3);
-    assert!(second.stderr.contains("another agent listens"), "{second}");
+    evenkeel(state, &["serve", "--listen", "127.0.0.1:0", "--record", "2s"]).says(3, "another agent listens");
 }
 
 #[test]

@@ -332,16 +332,14 @@ fn mistakes_and_missing_rights_have_their_statuses() {
         end(command.args(before).args(args).stdin(Stdio::null()))
     };
     let without_rights = ["--bounding-set", "-all", "--inh-caps", "-all"];
-    let ended = as_one("setpriv", &without_rights, "bpf").with(3);
-    assert!(ended.stderr.contains("CAP_BPF"), "{ended}");
+    as_one("setpriv", &without_rights, "bpf").says(3, "CAP_BPF");
     let fallen_back = as_one("setpriv", &without_rights, "auto");
     assert!(fallen_back.stderr.contains("from /proc"), "{fallen_back}");
     let document = fallen_back.json();
     assert_eq!((&document["source"], &document["blame"]), (&Value::from("proc"), &Value::Null));
     assert!(share(&document, "slept") > 90.0, "{document}");
     let hidden = ["-m", "sh", "-c", "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"", "sh"];
-    let ended = as_one("unshare", &hidden, "bpf").with(3);
-    assert!(ended.stderr.contains("BTF"), "{ended}");
+    as_one("unshare", &hidden, "bpf").says(3, "BTF");
 }
 
 #[test]

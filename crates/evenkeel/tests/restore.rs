@@ -88,8 +88,7 @@ fn what_a_run_left_is_restored_alone_where_that_is_asked_for() {
     drop(tuned(dir.path(), &[&of_run]));
     drop(tuned(&dir.path().join("host"), &[&of_net]));
     let at_work = tuned(&dir.path().join("lab"), &[&of_lab]);
-    let ended = restore(dir.path(), &["--run-only"]).with(0);
-    assert!(ended.stdout.contains("1 put back"), "{ended}");
+    restore(dir.path(), &["--run-only"]).says(0, "1 put back");
     assert_eq!((of_run.nice(), of_net.nice(), of_lab.nice()), (inherited_nice(), 7, 7));
     drop(at_work);
     restore(dir.path(), &[]).with(0);
@@ -101,8 +100,7 @@ fn a_run_at_work_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let sleeper = Sleeper::new();
     let actuator = tuned(dir.path(), &[&sleeper]);
-    let ended = restore(dir.path(), &[]).with(1);
-    assert!(ended.stderr.contains(&format!("pid {}", std::process::id())), "{ended}");
+    restore(dir.path(), &[]).says(1, &format!("pid {}", std::process::id()));
     assert_eq!(sleeper.nice(), 7);
     assert!(actuator.close().is_clean());
 }
@@ -131,8 +129,7 @@ fn without_privilege_it_says_so_and_loses_nothing() {
     as_nobody(dir.path());
     assert_eq!(sleeper.nice(), 7);
     // Whoever may write there may have written the journal: root does not act on it either.
-    let ended = restore(dir.path(), &[]).with(3);
-    assert!(ended.stderr.contains("by others"), "{ended}");
+    restore(dir.path(), &[]).says(3, "by others");
     assert_eq!(sleeper.nice(), 7);
     allow(0o700);
     restore(dir.path(), &[]).with(0);
@@ -157,8 +154,7 @@ fn a_full_or_read_only_disk_does_not_keep_it_from_putting_back() {
              s=0; $2 --state-dir $1 restore || s=$?; exit $s",
             journal.path().display()
         );
-        let ended = in_namespace(dir.path(), &script).with(0);
-        assert!(ended.stdout.contains("1 put back"), "{ended}");
+        in_namespace(dir.path(), &script).says(0, "1 put back");
         assert_eq!(sleeper.nice(), inherited_nice(), "{trouble}");
     }
 }
@@ -173,8 +169,7 @@ fn a_damaged_journal_is_explained_and_kept() {
     let last = bytes.len() - 10;
     bytes[last] ^= 1; // the value written to the second
     std::fs::write(&journal, &bytes).unwrap();
-    let ended = restore(dir.path(), &[]).with(1);
-    assert!(ended.stderr.contains("journal.corrupt-"), "{ended}");
+    restore(dir.path(), &[]).says(1, "journal.corrupt-");
     assert_eq!(one.nice(), inherited_nice());
     let kept = std::fs::read_dir(dir.path()).unwrap().flatten();
     let kept: Vec<_> =
@@ -210,8 +205,7 @@ fn in_another_pid_namespace_it_refuses_and_keeps_the_journal() {
     drop(tuned(dir.path(), &[&sleeper]));
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_evenkeel"), "--state-dir"]);
-    let ended = end(command.arg(dir.path()).arg("restore")).with(3);
-    assert!(ended.stderr.contains("pid namespace"), "{ended}");
+    end(command.arg(dir.path()).arg("restore")).says(3, "pid namespace");
     assert_eq!(sleeper.nice(), 7);
     restore(dir.path(), &[]).with(0);
     assert_eq!(sleeper.nice(), inherited_nice());
@@ -226,8 +220,7 @@ fn zeros_and_garbage_at_the_end_are_damage() {
         let journal = dir.path().join("journal");
         let bytes = [std::fs::read(&journal).unwrap(), tail.to_vec()].concat();
         std::fs::write(&journal, &bytes).unwrap();
-        let ended = restore(dir.path(), &[]).with(1);
-        assert!(ended.stderr.contains("journal.corrupt-"), "{ended}");
+        restore(dir.path(), &[]).says(1, "journal.corrupt-");
         assert_eq!(sleeper.nice(), inherited_nice());
     }
 }
