@@ -6,27 +6,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::expect::Expectations;
 
-/// Result of a rule for one subject.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// Looked at and found right.
-    Pass,
-    Fail,
-    /// A fact needed could not be read.
-    Unknown,
+evenkeel_base::named! {
+    /// Result of a rule for one subject.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Status {
+        /// Looked at and found right.
+        Pass = "pass",
+        Fail = "fail",
+        /// A fact needed could not be read.
+        Unknown = "unknown",
+    }
 }
 
-/// How much a failed finding matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// Worth knowing; does not make `check` fail.
-    Info,
-    /// Costs performance or fairness.
-    Warning,
-    /// Breaks what the host was set up for.
-    Error,
+evenkeel_base::named! {
+    /// How much a failed finding matters.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Severity {
+        /// Worth knowing; does not make `check` fail.
+        Info = "info",
+        /// Costs performance or fairness.
+        Warning = "warning",
+        /// Breaks what the host was set up for.
+        Error = "error",
+    }
 }
 
 /// What one rule says about one subject.

@@ -222,30 +222,14 @@ struct Document<'a> {
 fn finding_table() -> Table<Finding> {
     Table::new(vec![
         Field::new("rule", "RULE", |f: &Finding| f.rule.as_str().into()),
-        Field::new("status", "STATUS", |f: &Finding| status_name(f.status).into()),
-        Field::new("severity", "SEVERITY", |f: &Finding| severity_name(f.severity).into()),
+        Field::new("status", "STATUS", |f: &Finding| f.status.name().into()),
+        Field::new("severity", "SEVERITY", |f: &Finding| f.severity.name().into()),
         Field::new("subject", "SUBJECT", |f: &Finding| f.subject.as_str().into()),
         Field::new("evidence", "EVIDENCE", |f: &Finding| f.evidence.as_str().into()),
         Field::new("consequence", "CONSEQUENCE", |f: &Finding| f.consequence.as_deref().into()),
         Field::new("fix", "FIX", |f: &Finding| f.fix.as_deref().into()),
         Field::new("ignored", "IGNORED", |f: &Finding| f.ignored.as_deref().into()),
     ])
-}
-
-fn status_name(status: Status) -> &'static str {
-    match status {
-        Status::Pass => "pass",
-        Status::Fail => "fail",
-        Status::Unknown => "unknown",
-    }
-}
-
-fn severity_name(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Info => "info",
-        Severity::Warning => "warning",
-        Severity::Error => "error",
-    }
 }
 
 /// Colours, where they are wanted.
@@ -354,7 +338,7 @@ fn list(format: Format) -> Outcome {
         }
         _ => {
             for rule in evenkeel_audit::RULES {
-                let _ = writeln!(out, "{:<22} {:<8} {}", rule.name, severity_name(rule.severity), rule.about);
+                let _ = writeln!(out, "{:<22} {:<8} {}", rule.name, rule.severity, rule.about);
             }
         }
     }
