@@ -111,7 +111,6 @@ impl World {
         rule.sum_up(rule.findings(&self.input()))
     }
 
-    /// The only finding of a rule.
     pub fn only(&self, rule: &str) -> Finding {
         let mut findings = self.run(rule);
         assert_eq!(findings.len(), 1, "{findings:#?}");

@@ -70,36 +70,15 @@ pub enum NetKnob {
     /// `net.core.rps_sock_flow_entries`: the table of sockets' flows, for RFS; 0 is off. A number.
     SockFlowEntries,
     /// CPUs packets of a receive queue are processed on (RPS). A CPU list, empty for off.
-    RpsCpus {
-        /// Link.
-        link: String,
-        /// Receive queue.
-        queue: u32,
-    },
+    RpsCpus { link: String, queue: u32 },
     /// Entries of a receive queue's flow table (RFS). A number.
-    RpsFlowCount {
-        /// Link.
-        link: String,
-        /// Receive queue.
-        queue: u32,
-    },
+    RpsFlowCount { link: String, queue: u32 },
     /// CPUs that send by a transmit queue (XPS). A CPU list, empty for off.
-    XpsCpus {
-        /// Link.
-        link: String,
-        /// Transmit queue.
-        queue: u32,
-    },
+    XpsCpus { link: String, queue: u32 },
     /// CPUs an interrupt may be served on. A CPU list.
-    IrqAffinity {
-        /// Its number.
-        irq: u32,
-    },
+    IrqAffinity { irq: u32 },
     /// The root queueing discipline of a link: `default`, or `htb MAJOR:` for one of ours, which comes without classes.
-    RootQdisc {
-        /// Link.
-        link: String,
-    },
+    RootQdisc { link: String },
 }
 
 impl NetKnob {
@@ -281,7 +260,6 @@ pub struct FollowingLimit {
     pub group: GroupRef,
     /// Whose quota.
     pub above: GroupRef,
-    /// That quota.
     pub quota: CpuQuota,
     /// What others left of it when the limit was chosen, percent of one CPU.
     pub left_pct: f64,

@@ -115,7 +115,6 @@ impl KernelParams {
 /// A numbered interrupt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irq {
-    /// Its number.
     pub irq: u32,
     /// Actions registered for it (`/proc/interrupts`), such as `nvme0q3`; empty when none is.
     pub name: String,
@@ -148,20 +147,15 @@ pub struct Network {
     pub links: Vec<LinkQueues>,
 }
 
-/// One link's queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkQueues {
-    /// Its name.
     pub name: String,
     /// A device is behind it (a network card, also a virtual machine's).
     pub physical: bool,
-    /// Receive queues.
     pub receive: Vec<ReceiveQueue>,
-    /// Transmit queues.
     pub transmit: Vec<TransmitQueue>,
 }
 
-/// One receive queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiveQueue {
     /// CPUs its packets are processed on; empty: the one that served the interrupt.
@@ -170,7 +164,6 @@ pub struct ReceiveQueue {
     pub rps_flow_cnt: Known<u64>,
 }
 
-/// One transmit queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransmitQueue {
     /// CPUs that send by it; empty: the kernel's choice. Unknown for links with one queue.

@@ -38,7 +38,6 @@ pub fn is_unit_name(name: &str) -> bool {
 /// A unit by its cgroup, and the manager that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnitPath<'a> {
-    /// Its name.
     pub unit: &'a str,
     /// Whose manager has it, the user's number as the path has it; `None` for the system's.
     pub user: Option<&'a str>,

@@ -4,7 +4,6 @@
 //! Units live in field names (`ran_ns`, `quota_usec`, `cpu_pct`); a `_pct` is percent of ONE CPU, so two busy
 //! CPUs are 200. What is not known is `None`, never zero.
 
-#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod change;

@@ -194,7 +194,6 @@ impl GroupView {
     }
 }
 
-/// A container.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ContainerView {
     /// Runtime's id (full), or the cgroup's last path part.
@@ -273,7 +272,6 @@ pub struct NetworkRates {
 /// A Kubernetes pod (or a CRI sandbox).
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PodView {
-    /// uid.
     pub uid: String,
     /// Namespace; `None` when no runtime answered.
     pub namespace: Option<String>,
@@ -438,7 +436,6 @@ impl Observation {
         }
     }
 
-    /// The group a task is in.
     pub fn group_of(&self, task: &TaskView) -> Option<&GroupView> {
         task.group.and_then(|index| self.groups.get(index as usize))
     }

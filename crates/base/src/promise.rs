@@ -7,7 +7,6 @@ crate::named! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(from = "String", into = "&str")]
 pub enum PromiseState {
-    /// Kept.
     Kept = "kept",
     /// Nothing matches its scope; it stands for when something does.
     Waiting = "waiting",

@@ -169,7 +169,6 @@ impl Stage {
 pub struct ChangeRecord {
     /// The thread changed; `None` for a cgroup.
     pub task: Option<TaskId>,
-    /// Its name.
     pub comm: Option<String>,
     /// The cgroup changed; `None` for a thread.
     pub group: Option<String>,

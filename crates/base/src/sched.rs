@@ -128,7 +128,6 @@ impl SchedPolicy {
 /// What `sched_setattr(2)` sets in one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SchedAttr {
-    /// Scheduling policy.
     pub policy: SchedPolicy,
     /// Nice value (kept by the kernel even while real-time).
     pub nice: Nice,

@@ -61,7 +61,6 @@ pub struct Node {
     pub node: u32,
     /// Its CPUs (may be none).
     pub cpus: CpuSet,
-    /// Memory, bytes.
     pub memory_bytes: Option<u64>,
     /// Distance to each node in the order of [`Topology::nodes`]; 10 is local.
     pub distances: Vec<u32>,

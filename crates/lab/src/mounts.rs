@@ -72,7 +72,6 @@ impl CgroupMounts {
         &self.cpu_mount
     }
 
-    /// Whether that is v2.
     pub fn is_v2(&self) -> bool {
         self.cpu.v2
     }

@@ -4,7 +4,6 @@
 //! tree is read by the same code as the living host. [`group::Cgroup`] makes, limits, reads and clears one cgroup. [`children`], [`signals`] and [`process`] start processes that end with us, give
 //! them the signals they should have, and tell whether one is still the same.
 
-#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod cgroup;

@@ -2,7 +2,6 @@
 
 use crate::{ParseError, ReadError, Root};
 
-/// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     /// Directory inside the file system that is mounted (`/` unless a part is, as in a container).

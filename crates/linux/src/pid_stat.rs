@@ -23,7 +23,6 @@ pub struct PidStat {
     pub process_group: u32,
     /// Session; 0 for one of another pid namespace.
     pub session: u32,
-    /// A kernel thread.
     pub kernel_thread: bool,
     /// Time in user and kernel mode, nanoseconds (resolution 10 ms).
     pub cpu_ns: u64,

@@ -3,7 +3,6 @@
 
 use std::mem::MaybeUninit;
 
-/// Whether a signal is ignored.
 pub fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: a zeroed sigaction is valid; the call only fills it. Async-signal-safe.
     unsafe {

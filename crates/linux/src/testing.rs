@@ -142,7 +142,6 @@ impl TestProcess {
         Self(command.process_group(0).spawn().expect("the command starts"))
     }
 
-    /// Its number.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }

@@ -110,7 +110,6 @@ fn short(number: f64) -> String {
     ((100.0 * number).round() / 100.0).to_string()
 }
 
-/// A job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Job {
     /// CPU seconds it needs.

@@ -131,7 +131,6 @@ pub enum FairError {
 /// What each gets, in CPUs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shares {
-    /// By task.
     pub tasks: Vec<f64>,
     /// By group: the sum of what is below it.
     pub groups: Vec<f64>,

@@ -11,7 +11,6 @@ const FILE: &str = include_str!("../data/families.toml");
 /// Names given where one is not known.
 const NEAR: usize = 4;
 
-/// A family.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Family {
@@ -21,9 +20,7 @@ pub struct Family {
     pub names: Vec<String>,
     /// Where the rule is from.
     pub from: String,
-    /// The rule.
     pub rule: Rule,
-    /// CPUs.
     pub cpus: u32,
     /// Memory, GiB, if known.
     pub memory_gib: Option<f64>,

@@ -30,7 +30,6 @@ const SIZES: [(u32, u32); 5] = [(2, 3), (4, 6), (8, 6), (16, 3), (32, 2)];
 /// What became of one host.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
-    /// CPUs.
     pub cpus: u32,
     /// Kernel release.
     pub kernel: String,
@@ -47,9 +46,7 @@ pub struct Verdict {
 /// A fleet's sums.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fleet {
-    /// Hosts.
     pub hosts: usize,
-    /// CPUs of all.
     pub cpus: f64,
     /// CPUs' worth of time got as found.
     pub got_cpus: f64,

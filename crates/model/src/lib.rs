@@ -2,7 +2,6 @@
 //!
 //! Nothing here touches a host: every function takes plain values and gives plain values, the same for the same seed.
 
-#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod credit;

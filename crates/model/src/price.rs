@@ -69,7 +69,6 @@ impl Ask {
 pub struct Machine {
     /// CPUs, at least 1.
     pub cpus: u32,
-    /// The rule.
     pub rule: Rule,
     /// Whether the rule is each CPU's own, not the whole machine's.
     pub each: bool,

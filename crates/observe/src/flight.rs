@@ -147,7 +147,6 @@ impl Recording {
         &self.head.story
     }
 
-    /// Writes it.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let mut to = io::BufWriter::with_capacity(1 << 16, to);
         serde_json::to_writer(&mut to, &self.head)?;

@@ -71,7 +71,6 @@ pub enum Step {
         taker: String,
         /// Who got nothing.
         victim: String,
-        /// CPUs.
         cpus: f64,
         /// What `taker` used meanwhile, CPUs.
         used: f64,

@@ -53,7 +53,6 @@ impl Column {
         Self { bytes, at: 0 }
     }
 
-    /// One byte.
     pub fn byte(&mut self) -> Result<u8, Damaged> {
         let byte = *self.bytes.get(self.at).ok_or(Damaged("a column ends early"))?;
         self.at += 1;

@@ -18,7 +18,6 @@
 //!
 //! An agent should use [`Recorder`], which goes on without history when there is none to be had, and never waits for the disk.
 
-#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod block;

@@ -40,7 +40,6 @@ pub struct TrialWindow {
 /// A run as kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredRun {
-    /// Its number.
     pub id: RunId,
     /// Boot of the host it ran in.
     pub boot_id: String,

@@ -76,7 +76,6 @@ impl Who {
     }
 }
 
-/// One step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Step {
     /// Its begin, wall clock, nanoseconds since 1970.

@@ -94,7 +94,6 @@ pub struct Periods {
     high_ns: f64,
 }
 
-/// One period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Period {
     /// Its length, nanoseconds.

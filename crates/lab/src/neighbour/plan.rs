@@ -106,7 +106,6 @@ impl Arm {
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// Services.
     pub services: Vec<Service>,
     /// Batch work.
     pub batches: Vec<Batch>,

@@ -41,7 +41,6 @@ impl Traffic {
 pub enum Tool {
     /// netperf and netserver.
     Netperf,
-    /// iperf3.
     Iperf3,
 }
 

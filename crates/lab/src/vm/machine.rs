@@ -57,7 +57,6 @@ pub struct Spec<'a> {
     pub name: String,
     /// Number of vCPUs.
     pub vcpus: u32,
-    /// Memory, MiB.
     pub memory_mib: u32,
     /// What runs its instructions.
     pub accel: Accel,
@@ -173,7 +172,6 @@ impl Machine {
         Ok(Self { name: spec.name, process, files, _dir: dir })
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }

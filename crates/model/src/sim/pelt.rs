@@ -39,7 +39,6 @@ impl Average {
         self.avg
     }
 
-    /// From now on the value is this.
     pub fn set(&mut self, now: u64, value: f64) {
         if value != self.value {
             self.read(now);

@@ -61,7 +61,6 @@ impl Run {
 /// What one thread got.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskReport {
-    /// Its name.
     pub name: String,
     /// CPU time in the measured interval, seconds.
     pub got_s: f64,
@@ -94,7 +93,6 @@ pub struct TaskReport {
 /// What a group's bandwidth limit did, over the whole simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupReport {
-    /// Its name.
     pub name: String,
     /// Periods passed.
     pub periods: u64,

@@ -52,7 +52,6 @@ pub struct Machine {
 /// Time the hypervisor keeps from every CPU of the machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Steal {
-    /// None.
     None,
     /// A fixed share of the time in which a CPU is wanted, 0..1.
     Constant(f64),
@@ -242,7 +241,6 @@ pub enum DutyKind {
 pub struct Timed {
     /// When, nanoseconds.
     pub at_ns: u64,
-    /// What.
     pub change: Setting,
 }
 

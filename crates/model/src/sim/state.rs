@@ -59,7 +59,6 @@ pub(super) struct RunQueue {
     pub zero: f64,
     /// Entity of the group in the parent's queue; `NONE` at the root.
     pub owner: u32,
-    /// CPU.
     pub cpu: u32,
     /// Group; `NONE` at the root.
     pub group: u32,
@@ -270,7 +269,6 @@ pub(super) enum Phase {
 }
 
 impl TaskState {
-    /// Whether it may run on a CPU.
     pub fn may_run_on(&self, cpu: u32) -> bool {
         self.allowed.is_empty()
             || self.allowed.get(cpu as usize / 64).is_some_and(|w| w & (1 << (cpu % 64)) != 0)

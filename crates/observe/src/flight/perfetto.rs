@@ -34,7 +34,6 @@ const STEP_NS: u64 = 10_000_000;
 /// ... or longer: as many are enough for a picture.
 const STEPS: u64 = 20_000;
 
-/// Writes the trace.
 pub fn trace(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
     let mut to = io::BufWriter::with_capacity(1 << 16, to);
     let (from, _) = recording.interval_ns();

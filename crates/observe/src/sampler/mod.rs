@@ -27,7 +27,6 @@ const REMEMBER_TASKS: usize = 8192;
 /// Which tasks are looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Select {
-    /// None.
     None,
     /// Every thread of the host.
     #[default]

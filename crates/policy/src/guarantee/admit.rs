@@ -43,7 +43,6 @@ impl Supply {
 /// The answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Admission {
-    /// It fits.
     Fits,
     /// It does not fit.
     Refused {

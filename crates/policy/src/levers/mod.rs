@@ -87,7 +87,6 @@ pub fn quota_period_usec(scene: &Scene<'_>) -> Option<u64> {
     headroom::shared_quota(scene).map(|quota| quota.period_usec).into_iter().chain(own).max()
 }
 
-/// The plan of one lever.
 pub fn plan_of(lever: &Lever, scene: &Scene<'_>) -> Option<Plan> {
     let (pull, before) = (lever.make_way)(scene);
     let changes = (lever.propose)(scene).unwrap_or_default();

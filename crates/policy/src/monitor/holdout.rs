@@ -64,7 +64,6 @@ pub struct Step {
 pub enum Eagerness {
     /// The effect is known well.
     Narrow,
-    /// As usual.
     Usual,
     /// There is a question.
     Close,
