@@ -87,12 +87,6 @@ fn turn(to: &OwnedFd, from: &OwnedFd, counts: u32) -> Result<f64, Error> {
     Ok(f64::from(trips) / began.elapsed().as_secs_f64())
 }
 
-fn start_ticks() -> Result<u64, Error> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let rest = stat.rsplit_once(')').ok_or("stat")?.1;
-    Ok(rest.split_whitespace().nth(19).ok_or("stat")?.parse()?)
-}
-
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -114,7 +108,8 @@ fn main() -> Result<(), Error> {
     }
     drop((theirs, back));
     let types = evenkeel_bpf::load::kernel_types()?;
-    let me = (std::process::id(), start_ticks()?);
+    let pid = std::process::id();
+    let me = (pid, evenkeel_linux::process::start_time(pid, pid)?);
     let why =
         |watch, waits_only| Programs::Why(watch, WatchOptions { waits_only, ..WatchOptions::default() });
     let (blame, waits) = (false, true);

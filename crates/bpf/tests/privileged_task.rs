@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::task::{Room, TaskProbe, TaskRecord};
+use evenkeel_linux::testing::awaited;
 use load::{Process, SPIN, turn};
 
 fn pass(probe: &mut TaskProbe) -> Vec<TaskRecord> {
@@ -106,11 +107,10 @@ fn remaining(ids: &HashSet<(String, u32)>) -> Vec<(String, u32)> {
 
 /// The kernel frees them a grace period after the last descriptor.
 fn assert_gone(ids: &HashSet<(String, u32)>) {
-    let start = Instant::now();
-    while !remaining(ids).is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(20), "left behind: {:?}", remaining(ids));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    awaited(20, || {
+        let remaining = remaining(ids);
+        remaining.is_empty().then_some(()).ok_or_else(|| format!("left behind: {remaining:?}"))
+    });
 }
 
 /// Tests here look at this process's descriptors: one at a time.
@@ -143,13 +143,10 @@ fn a_killed_process_leaves_nothing() {
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        let start = Instant::now();
-        let mut ours = held(child.id());
-        while ours.len() < 8 {
-            assert!(start.elapsed() < Duration::from_secs(60), "not loaded: {ours:?}");
-            std::thread::sleep(Duration::from_millis(20));
-            ours = held(child.id());
-        }
+        let ours = awaited(60, || {
+            let ours = held(child.id());
+            if ours.len() < 8 { Err(format!("not loaded: {ours:?}")) } else { Ok(ours) }
+        });
         child.kill().unwrap();
         child.wait().unwrap();
         assert_gone(&ours);

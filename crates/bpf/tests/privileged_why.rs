@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::why::{Cell, Culprit, Histogram, Probe, Seen, Waited, Watch, WatchOptions, scope_of};
-use evenkeel_linux::testing::{TestCgroup, schedstat};
+use evenkeel_linux::testing::{TestCgroup, schedstat, until};
 use load::{Process, SPIN, turn};
 
 /// Identity as `why` takes it.
@@ -294,11 +294,7 @@ fn nothing_is_left_behind_also_after_a_kill() {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "hold_the_programs_when_told_to"]).env(HOLD, &file).stdout(Stdio::null());
         let holder = Process::start(command);
-        let began = Instant::now();
-        while !file.exists() {
-            assert!(began.elapsed() < Duration::from_secs(60), "the holder did not load");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until("the holder has loaded them", || file.exists());
         assert!(ours() > 0);
         drop(holder);
         assert_eq!(until_gone(), 0);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::Root;
 use crate::group::{Cgroup, GroupError};
-use crate::mountinfo::Hierarchies;
+use crate::mountinfo::{Hierarchies, Hierarchy};
 
 /// Files of the cpu controller that hold a setting.
 const SETTINGS: [&str; 9] = [
@@ -36,8 +36,12 @@ impl TestCgroup {
     /// Makes `/evenkeel-NAME-PID` in the hierarchy of the cpu controller, v1 or v2.
     pub fn new(name: &str) -> Result<Self, String> {
         let found = Hierarchies::read(&Root::host()).map_err(|error| error.to_string())?;
-        let cpu = found.cpu.ok_or("no cgroup hierarchy with the cpu controller is mounted")?;
-        let top = Cgroup::new(&cpu.mount_point, cpu.v2);
+        Self::on(&found.cpu.ok_or("no cgroup hierarchy with the cpu controller is mounted")?, name)
+    }
+
+    /// The same in this hierarchy.
+    pub fn on(hierarchy: &Hierarchy, name: &str) -> Result<Self, String> {
+        let top = Cgroup::new(&hierarchy.mount_point, hierarchy.v2);
         let name = format!("evenkeel-{name}-{}", std::process::id());
         Self::at(&top, "", &name).map_err(|error| error.to_string())
     }

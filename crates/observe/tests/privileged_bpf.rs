@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenkeel_base::{Sample, TaskId, TaskSample};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::task::{Room, TaskProbe};
-use evenkeel_linux::Root;
-use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
-use evenkeel_linux::testing::{TestChild, schedstat};
+use evenkeel_linux::mountinfo::Hierarchies;
+use evenkeel_linux::testing::{TestCgroup, TestChild, schedstat, until};
+use evenkeel_linux::{Root, pid_stat};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampler, Sampling, Select};
 
 fn start(command: &str, args: &[&str]) -> TestChild {
@@ -158,11 +158,9 @@ fn both_ways_tell_the_same_of_a_task_renamed_moved_and_rescheduled() {
     assert_eq!(first, second);
     assert_eq!(first.1, "sh");
     std::io::Write::write_all(child.0.stdin.as_mut().unwrap(), b"go\n").unwrap();
-    let begin = Instant::now();
-    while std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() != "sleep\n" {
-        assert!(begin.elapsed() < Duration::from_secs(60));
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until("it is another program", || {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == "sleep\n"
+    });
     group.add(pid);
     let attr = evenkeel_base::SchedAttr {
         policy: evenkeel_base::SchedPolicy::Batch,
@@ -172,51 +170,40 @@ fn both_ways_tell_the_same_of_a_task_renamed_moved_and_rescheduled() {
     };
     evenkeel_linux::sys::sched_setattr(pid, &evenkeel_linux::sys::RawSchedAttr::encode(&attr)).unwrap();
     let now = see(b);
-    assert_eq!((now.1.as_str(), now.5, now.6.as_deref()), ("sleep", Some(attr), Some(group.path.as_str())));
+    assert_eq!((now.1.as_str(), now.5, now.6.as_deref()), ("sleep", Some(attr), Some(group.path())));
     // By /proc a sleeping task's name and group are read again only now and then; a new observer reads all.
     assert_eq!(see(&mut observer(Sampling::Proc)), now);
 }
 
 /// A group of the test's own in the cpu hierarchy and, where usage is counted elsewhere, there, too.
 struct TestGroup {
-    path: String,
-    dirs: Vec<PathBuf>,
+    groups: Vec<TestCgroup>,
     usage: PathBuf,
 }
 
 impl TestGroup {
     fn new(name: &str) -> Self {
-        let path = format!("/evenkeel-bpf-{name}-{}", std::process::id());
         let found = Hierarchies::read(&Root::host()).unwrap();
         let cpu = found.cpu.expect("a cpu controller");
-        let dir = |hierarchy: &Hierarchy| PathBuf::from(hierarchy.dir(&path));
-        let mut dirs = vec![dir(&cpu)];
-        let usage = match &found.cpuacct {
-            _ if cpu.v2 => dir(&cpu).join("cpu.stat"),
-            Some(cpuacct) => {
-                if cpuacct.mount_point != cpu.mount_point {
-                    dirs.push(dir(cpuacct));
-                }
-                dir(cpuacct).join("cpuacct.usage")
-            }
-            None => panic!("cpuacct is not mounted: nothing to compare with"),
-        };
+        let mut groups = vec![TestCgroup::on(&cpu, &format!("bpf-{name}")).unwrap()];
         if cpu.v2 {
-            let file = PathBuf::from(cpu.dir("/")).join("cgroup.subtree_control");
-            if !std::fs::read_to_string(&file).unwrap().contains("cpu") {
-                std::fs::write(&file, "+cpu").unwrap();
-            }
+            let usage = groups[0].dir().join("cpu.stat");
+            return Self { groups, usage };
         }
-        for dir in &dirs {
-            std::fs::create_dir(dir).unwrap();
+        let cpuacct = found.cpuacct.expect("cpuacct is not mounted: nothing to compare with");
+        if cpuacct.mount_point != cpu.mount_point {
+            groups.push(TestCgroup::on(&cpuacct, &format!("bpf-{name}")).unwrap());
         }
-        Self { path, dirs, usage }
+        let usage = groups[groups.len() - 1].dir().join("cpuacct.usage");
+        Self { groups, usage }
+    }
+
+    fn path(&self) -> &str {
+        self.groups[0].path()
     }
 
     fn add(&self, pid: u32) {
-        for dir in &self.dirs {
-            std::fs::write(dir.join("cgroup.procs"), pid.to_string()).unwrap();
-        }
+        self.groups.iter().for_each(|group| group.add(pid).unwrap());
     }
 
     /// `sh -c SCRIPT` that waits for a line on its input, put into the group, then let go.
@@ -237,22 +224,6 @@ impl TestGroup {
         match text.lines().find_map(|line| line.strip_prefix("usage_usec ")) {
             Some(usec) => usec.parse::<u64>().unwrap() * 1000,
             None => text.trim().parse().unwrap(),
-        }
-    }
-}
-
-impl Drop for TestGroup {
-    fn drop(&mut self) {
-        for dir in &self.dirs {
-            for _ in 0..200 {
-                for pid in std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default().lines() {
-                    let _ = Command::new("kill").args(["-9", pid]).status();
-                }
-                if std::fs::remove_dir(dir).is_ok() {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
         }
     }
 }
@@ -278,7 +249,7 @@ fn living_and_ended_tasks_together_are_what_the_group_counts() {
         std::thread::sleep(Duration::from_millis(900));
         let last = take(&mut observer);
         let seen = observer.observe(&first.1, &last.1, &Detail::None).unwrap();
-        let at = seen.groups.iter().position(|g| g.path == group.path).expect("its group") as u32;
+        let at = seen.groups.iter().position(|g| g.path == group.path()).expect("its group") as u32;
         let living: f64 =
             seen.tasks.iter().filter(|task| task.group == Some(at)).map(|task| task.cpu_pct).sum();
         let ended = seen.exited.iter().find(|exited| exited.group == Some(at)).expect("tasks that ended");
@@ -313,12 +284,8 @@ fn threads_and_whole_processes_between_two_samples_are_counted_with_what_they_ra
     // One lives when the first sample is taken and dies before the second: only its share of the interval counts.
     let old = group.shell("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read never");
     let ran = |pid: u32| schedstat(pid)[0];
-    let begin = Instant::now();
-    while !asleep(old.0.id()) || ran(old.0.id()) < 5_000_000 {
-        assert!(begin.elapsed() < Duration::from_secs(60));
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let used_before = ran(old.0.id());
+    until("it has computed and waits", || asleep(old.id()) && ran(old.id()) >= 5_000_000);
+    let used_before = ran(old.id());
     let before = observer.sample().unwrap();
     drop(old);
     let mut short = group.shell("for n in 1 2 3 4 5 6 7 8 9 10; do (:); done");
@@ -326,15 +293,11 @@ fn threads_and_whole_processes_between_two_samples_are_counted_with_what_they_ra
     // Freed a grace period after they were reaped; counted from the moment they were.
     let after = observer.sample().unwrap();
     let seen = observer.observe(&before, &after, &Detail::None).unwrap();
-    let at = seen.groups.iter().position(|g| g.path == group.path).expect("its group") as u32;
+    let at = seen.groups.iter().position(|g| g.path == group.path()).expect("its group") as u32;
     let ended = seen.exited.iter().find(|exited| exited.group == Some(at)).expect("tasks that ended");
     let used = ended.cpu_pct / 100.0 * seen.interval_s * 1e9;
     let sums = |sample: &Sample| {
-        sample
-            .exited
-            .iter()
-            .find(|sums| sums.path.as_deref() == Some(group.path.as_str()))
-            .map(|sums| sums.ran_ns)
+        sample.exited.iter().find(|sums| sums.path.as_deref() == Some(group.path())).map(|sums| sums.ran_ns)
     };
     let whole = sums(&after).unwrap() - sums(&before).unwrap_or(0);
     assert!(whole >= used_before, "{whole} {used_before}");
@@ -346,24 +309,21 @@ fn threads_and_whole_processes_between_two_samples_are_counted_with_what_they_ra
 }
 
 fn asleep(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.starts_with('S')
+    pid_stat::state(&std::fs::read(format!("/proc/{pid}/stat")).unwrap()) == Some('S')
 }
 
 #[test]
 fn sums_without_room_are_counted_as_lost() {
     let mut probe = TaskProbe::load(&kernel_types().unwrap(), Some(Room { exiting: 64, groups: 1 })).unwrap();
     let groups = [TestGroup::new("lost-a"), TestGroup::new("lost-b"), TestGroup::new("lost-c")];
-    let begin = Instant::now();
     // A hash of one entry may hold a few more; three groups and everybody else's are beyond.
-    while probe.lost() == 0 {
-        assert!(begin.elapsed() < Duration::from_secs(30), "nothing lost");
+    until("something is lost", || {
         for group in &groups {
-            group.shell("for n in 1 2 3 4 5; do (:); done").0.wait().unwrap();
+            group.shell("for n in 1 2 3 4 5; do (:); done").wait().unwrap();
         }
-        std::thread::sleep(Duration::from_millis(50));
         probe.read(|_| ()).unwrap();
-    }
+        probe.lost() > 0
+    });
     let counted: u64 = probe.exited().unwrap().iter().map(|sums| sums.tasks).sum();
     println!("{} lost, {counted} counted", probe.lost());
 }

@@ -7,6 +7,7 @@ use evenkeel_base::TaskView;
 use evenkeel_bpf::flight::Recorder;
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::why::{Cell, Culprit, Probe, Watch, WatchOptions};
+use evenkeel_linux::process::start_time;
 use evenkeel_linux::testing::TestChild;
 use evenkeel_linux::{Root, sys};
 use evenkeel_observe::flight::{Account, Recording, account, trace};
@@ -23,9 +24,8 @@ impl Shell {
     }
 
     fn id(&self) -> (u32, u64) {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
-        let rest = stat.rsplit_once(')').unwrap().1;
-        (self.0.id(), rest.split_whitespace().nth(19).unwrap().parse().unwrap())
+        let pid = self.0.id();
+        (pid, start_time(pid, pid).unwrap())
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use evenkeel_base::TaskId;
-use evenkeel_linux::testing::{TestChild, schedstat};
+use evenkeel_linux::process::start_time;
+use evenkeel_linux::testing::{TestChild, schedstat, until};
 
 /// Tests that load programs, count them, or want a CPU: one at a time.
 pub fn turn() -> std::sync::MutexGuard<'static, ()> {
@@ -22,26 +22,24 @@ pub struct Process(TestChild);
 
 impl Process {
     pub fn start(mut command: Command) -> Self {
-        Self(TestChild(command.stdin(Stdio::null()).spawn().unwrap()))
+        let child = command.stdin(Stdio::null()).spawn();
+        Self(TestChild(child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}"))))
     }
 
     /// A shell with a script.
     pub fn shell(script: &str) -> Self {
         let mut command = Command::new("sh");
-        Self(TestChild(command.args(["-c", script]).stdin(Stdio::null()).spawn().unwrap()))
+        command.args(["-c", script]);
+        Self::start(command)
     }
 
     /// Spins on a CPU.
     pub fn hog(cpu: u32) -> Self {
         let cpu = cpu.to_string();
         let mut command = Command::new("taskset");
-        command.args(["-c", &cpu, "sh", "-c", SPIN]).stdin(Stdio::null());
-        let hog = Self(TestChild(command.spawn().expect("taskset (util-linux) is needed")));
-        let began = Instant::now();
-        while hog.comm() != "sh" {
-            assert!(began.elapsed() < Duration::from_secs(30), "the hog did not start");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        command.args(["-c", &cpu, "sh", "-c", SPIN]);
+        let hog = Self::start(command);
+        until("the hog spins", || hog.comm() == "sh");
         hog
     }
 
@@ -55,10 +53,7 @@ impl Process {
 
     pub fn id(&self) -> TaskId {
         let pid = self.pid();
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let rest = stat.rsplit_once(')').unwrap().1;
-        let start_time = rest.split_whitespace().nth(19).unwrap().parse().unwrap();
-        TaskId { tgid: pid, tid: pid, start_time }
+        TaskId { tgid: pid, tid: pid, start_time: start_time(pid, pid).unwrap() }
     }
 
     pub fn pin(&self, cpus: &str) {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use evenkeel_linux::testing::awaited;
 use tempfile::TempDir;
 
 /// The daemon.
@@ -39,12 +40,12 @@ impl Docker {
             .spawn()
             .expect("dockerd must be installed (Debian: docker.io)");
         let docker = Self { daemon: Some(daemon), dir, parent };
-        let start = Instant::now();
-        while !docker.command().args(["version"]).output().is_ok_and(|output| output.status.success()) {
+        awaited(60, || {
             let log = fs::read_to_string(docker.dir.path().join("log")).unwrap_or_default();
-            assert!(start.elapsed() < Duration::from_secs(60), "dockerd does not answer:\n{log}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+            let answers =
+                docker.command().args(["version"]).output().is_ok_and(|output| output.status.success());
+            answers.then_some(()).ok_or_else(|| format!("dockerd does not answer:\n{log}"))
+        });
         docker.import();
         docker
     }
