@@ -178,7 +178,8 @@ impl Notices {
             let state = promise.state;
             let judged = Seen {
                 bad: state == PromiseState::Broken,
-                good: matches!(state, PromiseState::Kept | PromiseState::Waiting),
+                // At risk is kept, too; where waits are estimated it is never better than that.
+                good: matches!(state, PromiseState::Kept | PromiseState::AtRisk | PromiseState::Waiting),
             };
             now.insert(
                 ("guarantee", promise.name.clone()),
@@ -401,6 +402,24 @@ mod tests {
                 "800 10 all clear: reverted: batch: it did not happen again",
             ]
         );
+    }
+
+    #[test]
+    fn a_promise_that_is_only_at_risk_is_clear_and_one_of_which_nothing_is_known_is_not() {
+        let mut notices = Notices::default();
+        let mut told = Vec::new();
+        for second in 0..200_u64 {
+            let state = match second {
+                0..20 => PromiseState::Broken,
+                20..100 => PromiseState::Unknown,
+                _ => PromiseState::AtRisk,
+            };
+            let promise = GuaranteeStatus { name: "web".into(), state, ..GuaranteeStatus::default() };
+            let mut now = Judged::new();
+            notices.judge_loop(&[promise], &mut now);
+            told.extend(notices.tell(now, 1.0, second * S).iter().map(|n| (n.at_ns / S, n.over)));
+        }
+        assert_eq!(told, [(9, false), (159, true)]);
     }
 
     #[test]
