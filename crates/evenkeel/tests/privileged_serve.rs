@@ -27,9 +27,10 @@ mod tls;
 #[path = "serve/webhook.rs"]
 mod webhook;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use agent::{BINARY, Serve, load, until_well};
 use chrome::Chrome;
@@ -169,10 +170,22 @@ fn only_the_token_opens() {
     until_well(|| status("/healthz", ""));
     assert_eq!(status("/metrics", "Authorization: Bearer 0123456789abcdefghij\r\n"), "200");
     assert_eq!(status("/nonsense", "Authorization: Bearer 0123456789abcdefghij\r\n"), "404");
+    let mut stream = std::net::TcpStream::connect(&serve.address).unwrap();
+    let listen =
+        "GET /api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer 0123456789abcdefghij\r\n\r\n";
+    stream.write_all(listen.as_bytes()).unwrap();
+    let mut begun = [0; 12];
+    stream.read_exact(&mut begun).unwrap();
+    assert_eq!(&begun, b"HTTP/1.1 200");
     // Whoever renews it does not restart the server, and the old one opens nothing any more.
     std::fs::write(&file, "abcdefghij0123456789\n").unwrap();
     until_well(|| status("/metrics", "Authorization: Bearer abcdefghij0123456789\r\n"));
     assert_eq!(status("/metrics", "Authorization: Bearer 0123456789abcdefghij\r\n"), "401");
+    // Nor does what it opened go on: a stream has no end of its own.
+    let (began, mut told) = (Instant::now(), [0; 4096]);
+    while stream.read(&mut told).unwrap() > 0 {
+        assert!(began.elapsed() < Duration::from_secs(20), "the stream goes on");
+    }
     let said = serve.said();
     assert!(said.contains("the new token of") && !said.contains("abcdefghij"), "{said}");
     let refused = |options: &[&str]| {

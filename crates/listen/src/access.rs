@@ -2,13 +2,14 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use evenkeel_console::{Failure, say};
+use tokio::sync::watch;
 
 use crate::follow::{Stamp, follow};
 use crate::tls::{Tls, TlsFiles, is_open_to_all};
@@ -20,7 +21,7 @@ const TOKEN: std::ops::RangeInclusive<usize> = 16..=1024;
 #[derive(Debug, Clone, clap::Args)]
 pub struct AccessArgs {
     /// File with a token of 16 to 1024 characters on its only line. Whoever asks for a page must send it (`Authorization:
-    /// Bearer TOKEN`; a browser asks for it as a password); /healthz answers without.
+    /// Bearer TOKEN`; a browser asks for it as a password); /healthz answers without. It is read again when it changes.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// File with the certificate (PEM, its chain after it) by which the pages are served over https. It is read again when it
@@ -47,7 +48,7 @@ impl AccessArgs {
 /// What must be sent; nothing where no token is asked for. Copies share it.
 #[derive(Clone, Default)]
 pub struct Token {
-    secret: Option<Arc<Mutex<Vec<u8>>>>,
+    secret: Option<Arc<watch::Sender<Vec<u8>>>>,
     /// Where it is from, as that was when it was read.
     file: Option<(PathBuf, Stamp)>,
 }
@@ -67,17 +68,23 @@ impl Token {
 
     /// Reads the text of a token's file; the path is for messages.
     pub fn parse(path: &Path, text: &str) -> anyhow::Result<Self> {
-        Ok(Self { secret: Some(Arc::new(Mutex::new(secret(path, text)?))), file: None })
+        Ok(Self { secret: Some(Arc::new(watch::Sender::new(secret(path, text)?))), file: None })
     }
 
     /// Asks for a new token from the time on at which it is in the file, and no longer for the one before; does not end.
     pub async fn follow(self) {
         let (Some(kept), Some((path, seen))) = (self.secret, self.file) else { return };
         follow(seen, "token", || {
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = secret(&path, &text(&path)?)?;
+            let new = secret(&path, &text(&path)?)?;
+            kept.send_if_modified(|old| std::mem::replace(old, new) != *old);
             Ok(())
         })
         .await;
+    }
+
+    /// Tells when another one is asked for than now; nothing where none is.
+    pub(crate) fn changes(&self) -> Option<watch::Receiver<Vec<u8>>> {
+        self.secret.as_ref().map(|secret| secret.subscribe())
     }
 
     /// Whether one is asked for.
@@ -88,20 +95,20 @@ impl Token {
     /// Whether the request may have the page.
     pub fn admits(&self, headers: &HeaderMap) -> bool {
         let Some(token) = &self.secret else { return true };
-        let token = &*token.lock().unwrap_or_else(PoisonError::into_inner);
+        let token = token.borrow();
         let mut sent = headers.get_all(AUTHORIZATION).iter();
         let (Some(sent), None) = (sent.next(), sent.next()) else { return false };
         let Some((scheme, credentials)) = sent.to_str().ok().and_then(|text| text.split_once(' ')) else {
             return false;
         };
         if scheme.eq_ignore_ascii_case("bearer") {
-            return same(credentials.trim().as_bytes(), token);
+            return same(credentials.trim().as_bytes(), &token);
         }
         // The password of whatever user: what a browser can ask for.
         let basic = scheme.eq_ignore_ascii_case("basic").then(|| base64(credentials.trim())).flatten();
         basic
             .and_then(|pair| Some(pair.splitn(2, |b| *b == b':').nth(1)?.to_vec()))
-            .is_some_and(|p| same(&p, token))
+            .is_some_and(|p| same(&p, &token))
     }
 }
 

@@ -23,7 +23,7 @@ use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::access::{Entrance, who_are_you};
@@ -58,6 +58,7 @@ pub(super) async fn serve(entrance: Entrance, router: Router) -> io::Result<()> 
         tokio::spawn(tls.follow());
     }
     tokio::spawn(token.clone().follow());
+    let asked = token.clone();
     let router = router.layer(from_fn(move |request: Request, next: Next| {
         let known = names.know(request.headers());
         let admitted = request.uri().path() == HEALTH || token.admits(request.headers());
@@ -96,12 +97,13 @@ pub(super) async fn serve(entrance: Entrance, router: Router) -> io::Result<()> 
         // What a client does not take waits here, and is not much.
         let _ = set_socket_send_buffer_size(&stream, UNSENT);
         let (router, tls, lease) = (router.clone(), tls.clone(), Arc::<Lease>::default());
-        let leased = lease.clone();
+        let (leased, changes) = (lease.clone(), asked.changes());
         let task = tokio::spawn(async move {
             // What a client does wrong is its own affair.
             tokio::select! {
                 () = talk(stream, tls, router, &leased) => {}
                 () = leased.expired() => {}
+                () = leased.outdated(changes) => {}
             }
         });
         open.push_back((task.abort_handle(), lease, peer));
@@ -137,6 +139,18 @@ impl Lease {
 
     fn is_stream(&self) -> bool {
         self.is_stream.load(Ordering::Relaxed)
+    }
+
+    /// Waits until another token is asked for while this is a stream, which has no end: who listens must send that one.
+    async fn outdated(&self, changes: Option<watch::Receiver<Vec<u8>>>) {
+        if let Some(mut changes) = changes {
+            while changes.changed().await.is_ok() {
+                if self.is_stream() {
+                    return;
+                }
+            }
+        }
+        std::future::pending().await
     }
 
     /// Waits until the connection is to be closed.
