@@ -271,7 +271,8 @@ pub struct ProtectedStatus {
     pub estimated: bool,
     /// Tasks that match its scope.
     pub tasks: u32,
-    /// How it stands by the bound, or by the limit where none is stated; it is never at risk or refused.
+    /// How it stands by the bound, or by the limit where none is stated; at risk, not kept, where its waits are means. It is never
+    /// refused.
     pub state: PromiseState,
     /// What it promises of its own requests; `None` where it promises nothing of the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -395,7 +395,7 @@ mod tests {
         let stated = [("cgroup:/web", cpu("40%")), ("comm:^log$", cpu("10%")), ("comm:^db$", cpu("10%"))];
         let keeper = resolved(&observed(), &stated, false);
         let whys: Vec<String> = keeper.statuses()[1..].iter().map(|status| status.why.clone()).collect();
-        assert!(whys[0].contains("belongs to the promise of cgroup:/web, which comes before it"), "{whys:?}");
+        assert!(whys[0].contains("such as that of cgroup:/web, have the tasks of its scope"), "{whys:?}");
         assert!(whys[1].starts_with("no task matches its scope"), "{whys:?}");
     }
 

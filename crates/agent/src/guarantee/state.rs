@@ -105,7 +105,7 @@ pub struct GuaranteeState {
     /// Why it was not admitted.
     pub refusal: Option<String>,
     pub tasks: u32,
-    /// Where it has none: the promise stated before it that has all those of its scope.
+    /// Where it has none: a promise stated before it that has tasks of its scope.
     pub behind: Option<String>,
     /// By what it is kept.
     pub lever: String,
@@ -247,7 +247,7 @@ impl GuaranteeState {
         match &self.behind {
             None => "no task matches its scope; it stands for when one does".to_owned(),
             Some(other) => format!(
-                "each task in its scope belongs to the promise of {other}, which comes before it; it stands for when another does"
+                "promises before it, such as that of {other}, have the tasks of its scope; it stands for when another matches"
             ),
         }
     }
@@ -263,10 +263,8 @@ impl GuaranteeState {
             .last
             .as_ref()
             .map_or_else(|| "not judged yet".to_owned(), |(_, verdict)| verdict.why.clone());
-        if self.last.as_ref().is_some_and(|(_, v)| v.state == PromiseState::Kept)
-            && self.state() == PromiseState::AtRisk
-        {
-            let broken = self.recent.iter().filter(|state| **state == PromiseState::Broken).count();
+        let broken = self.recent.iter().filter(|state| **state == PromiseState::Broken).count();
+        if broken > 0 && self.state() == PromiseState::AtRisk {
             why += &format!("; broken in {broken} of the last {} seconds", self.recent.len());
         }
         if let Some(problem) = &self.problem {
