@@ -435,41 +435,6 @@ fn a_runs_page_stands_alone() {
 }
 
 #[test]
-fn status_knows_a_killed_run_from_a_living_agent() {
-    let state = tempfile::tempdir().unwrap();
-    recorded(state.path());
-    let journal = state.path().join("journal");
-    std::fs::write(&journal, "").unwrap();
-    let status = document(state.path(), &["status"]);
-    assert_eq!((&status["state"], &status["agent"]), (&"killed".into(), &Value::Null));
-    assert_eq!(status["self"]["rss_bytes"], 12 << 20);
-    assert_eq!(status["changes"].as_array().unwrap().len(), 1);
-    assert!(ok(state.path(), &["status"]).contains("evenkeel restore"));
-    // As `restore` leaves it.
-    std::fs::remove_file(&journal).unwrap();
-    let status = document(state.path(), &["status"]);
-    assert_eq!((&status["state"], &status["settings"]), (&"killed".into(), &"kernel default".into()));
-    assert_eq!(status["changes"], Value::Array(Vec::new()));
-    let text = ok(state.path(), &["status"]);
-    assert!(text.contains("did not end by itself; nothing of it is left"), "{text}");
-    assert!(!text.contains("batch nice 0"), "{text}");
-
-    // This process takes the lock, as an agent would, and records a run of its own.
-    let lock = evenkeel_actuate::FileMedium::open(state.path()).unwrap();
-    let mut store = Store::open(&state.path().join(evenkeel_store::FILE_NAME), Limits::default()).unwrap();
-    let record = RunRecord { pid: std::process::id(), started_ns: now_ns(), ..RunRecord::default() };
-    let run = store.begin_run(&record).unwrap();
-    let status = document(state.path(), &["status"]);
-    assert_eq!((&status["state"], &status["agent"]["pid"]), (&"running".into(), &std::process::id().into()));
-    assert_eq!(status["fulfilment"]["now"], Value::Null);
-    assert!(ok(state.path(), &["status"]).contains(&format!("pid {}", std::process::id())));
-    store.finish_run(run, &record, "done").unwrap();
-    drop(lock);
-    let status = document(state.path(), &["status"]);
-    assert_eq!((&status["state"], &status["outcome"]), (&"ended".into(), &"done".into()));
-}
-
-#[test]
 fn a_damaged_history_is_an_answer_not_a_panic() {
     let state = tempfile::tempdir().unwrap();
     std::fs::write(state.path().join(evenkeel_store::FILE_NAME), vec![b'x'; 8192]).unwrap();
