@@ -382,7 +382,7 @@ fn move_aside(path: &Path) -> Result<PathBuf, StoreError> {
     for suffix in ["-wal", "-shm"] {
         let aside = with_suffix(&aside, suffix);
         match fs::rename(with_suffix(path, suffix), &aside) {
-            // None is there, nor that of a file that was there before.
+            // There is none. One that is left of an earlier damaged file does not belong to this one.
             Err(error) if error.kind() == io::ErrorKind::NotFound => drop(fs::remove_file(aside)),
             moved => moved.map_err(|error| StoreError::io(path, error))?,
         }

@@ -78,7 +78,7 @@ pub(super) fn course(
         };
         let all: Vec<String> = series.processes.iter().map(named).collect();
         say!(
-            "evenkeel: {} processes had this number then, and a line is of those that had it: {} UTC",
+            "evenkeel: {} processes had this number, and each line counts those of its time: {} UTC",
             all.len(),
             all.join(", ")
         );
