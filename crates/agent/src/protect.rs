@@ -119,7 +119,7 @@ impl LatencySlo {
         let keeps = by_requests.or_else(|| protect::keeps(&pool, bound_ns?));
         let state = match keeps {
             _ if self.tasks == 0 => PromiseState::Waiting,
-            // Of means it is known how long they are at least.
+            // Means are less than the waits: they do not show that these are short enough.
             Some(true) if estimated && by_requests.is_none() => PromiseState::AtRisk,
             Some(true) => PromiseState::Kept,
             Some(false) => PromiseState::Broken,

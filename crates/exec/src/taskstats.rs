@@ -228,10 +228,10 @@ impl Listener {
         }
     }
 
-    /// As [`Self::drain`], in the midst of it: a host's exits of days are not kept. `alive` says which descendants of this process have
-    /// not ended; whose parent neither has nor was told is a stranger's.
+    /// As [`Self::drain`], while the command runs: once exits are many, they are summed up and forgotten. `alive` says which descendants
+    /// of this process have not ended. An exit whose parent is none of them, and is no exit itself, is a stranger's.
     pub fn drain_some(&mut self, alive: impl FnOnce() -> BTreeSet<u32>) {
-        // In this order: who ends in between was told.
+        // In this order: whoever ends in between is among the exits.
         let alive = (self.exits.len() >= MOST).then(alive);
         self.drain();
         if let Some(alive) = alive {

@@ -71,7 +71,7 @@ impl Token {
         Ok(Self { secret: Some(Arc::new(watch::Sender::new(secret(path, text)?))), file: None })
     }
 
-    /// Asks for a new token from the time on at which it is in the file, and no longer for the one before; does not end.
+    /// Takes up a new token soon after it is in the file, and refuses the one before from then on; does not end.
     pub async fn follow(self) {
         let (Some(kept), Some((path, seen))) = (self.secret, self.file) else { return };
         follow(seen, "token", || {

@@ -95,7 +95,7 @@ impl Tls {
         acceptor.accept(stream).await
     }
 
-    /// Uses a new certificate from the time on at which it is in the files; does not end.
+    /// Takes up a new certificate soon after it is in the files; does not end.
     pub async fn follow(self) {
         follow(self.seen.clone(), "certificate", || {
             let identity = Identity::read(&self.files)?;

@@ -65,7 +65,7 @@ impl Keeper {
         owner
     }
 
-    /// The promise that has the tasks of one that has none itself.
+    /// For a promise without tasks: another that has tasks of its scope.
     fn behind(
         &self,
         index: usize,
@@ -79,7 +79,7 @@ impl Keeper {
         Some(self.guarantees.get((*first)?)?.stated.name.clone())
     }
 
-    /// Why nobody's CPU helps to keep a promise: all of its tasks are under a quota of less.
+    /// Why no weight helps to keep a promise: all of its tasks are under a quota of less.
     fn limited(
         &self,
         index: usize,

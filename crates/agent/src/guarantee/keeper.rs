@@ -201,7 +201,7 @@ impl Keeper {
         self.guarantees.iter().filter(|w| w.stated.name == name).map(|w| w.unwritten().broken_s).sum()
     }
 
-    /// Broken time of this run, as long as that is no more than the last day.
+    /// Broken seconds of this run; `None` once it lasts longer than a day.
     pub fn broken_s_of_a_day(&self, name: &str) -> Option<f64> {
         let total = self.guarantees.iter().find(|w| w.stated.name == name)?.total();
         (total.watched_s <= DAY_S).then_some(total.broken_s)
