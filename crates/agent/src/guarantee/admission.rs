@@ -79,14 +79,14 @@ impl Keeper {
         Some(self.guarantees.get((*first)?)?.stated.name.clone())
     }
 
-    /// Why no weight helps to keep a promise: all of its tasks are under a quota of less.
+    /// What a quota allows all tasks of a promise, percent, if that is less than promised, so that no weight helps; and so in words.
     fn limited(
         &self,
         index: usize,
         observation: &Observation,
         owner: &[Option<usize>],
         originals: &Originals,
-    ) -> Option<String> {
+    ) -> Option<(f64, String)> {
         let asked = self.guarantees[index].pct?;
         let mut mine = observation.tasks.iter().zip(owner).filter(|(_, owner)| **owner == Some(index));
         let first = mine.next()?.0.group?;
@@ -96,7 +96,10 @@ impl Keeper {
             let allowed = originals.quotas.get(&group.path).copied().or(group.quota)?.pct()?;
             (allowed + TOLERANCE_PCT < asked && mine.clone().all(|(task, _)| within(task, at))).then(|| {
                 let path = &group.path;
-                format!("asks {asked:.0}, but the quota of {path} allows {allowed:.0} (percent of one CPU)")
+                let why = format!(
+                    "asks {asked:.0}, but the quota of {path} allows {allowed:.0} (percent of one CPU)"
+                );
+                (allowed, why)
             })
         })
     }
@@ -131,15 +134,16 @@ impl Keeper {
                 sets[*guarantee] = sets[*guarantee].union(cpus);
             }
         }
-        let asking = (0..self.guarantees.len()).filter(|&i| self.guarantees[i].pct.is_some());
-        let (mut refusals, mut fitting) = (Vec::new(), Vec::new());
-        for index in asking {
-            match self.limited(index, observation, owner, originals) {
-                Some(why) => refusals.push((index, Some(why), "refused")),
-                None => fitting.push(index),
-            }
-        }
-        let asks: Vec<AdmissionRequest> = fitting
+        let asking: Vec<usize> =
+            (0..self.guarantees.len()).filter(|&i| self.guarantees[i].pct.is_some()).collect();
+        let limits: BTreeMap<String, (f64, String)> = asking
+            .iter()
+            .filter_map(|&i| {
+                let limit = self.limited(i, observation, owner, originals)?;
+                Some((self.guarantees[i].stated.name.clone(), limit))
+            })
+            .collect();
+        let asks: Vec<AdmissionRequest> = asking
             .iter()
             .map(|&i| AdmissionRequest {
                 name: self.guarantees[i].stated.name.clone(),
@@ -150,14 +154,15 @@ impl Keeper {
             })
             .collect();
         let answers = self.observed.admissions.decide(&asks, supply, &|admitted, ask, promisable| {
-            left_for(&observation.topology, admitted, ask, promisable)
+            let left = left_for(&observation.topology, admitted, ask, promisable);
+            limits.get(&ask.name).map_or(left, |(allowed, _)| left.min(*allowed))
         });
-        refusals.extend(fitting.iter().zip(&asks).zip(&answers).map(|((&index, ask), answer)| {
+        for ((&index, ask), answer) in asking.iter().zip(&asks).zip(&answers) {
             let evicted =
                 matches!(answer, Admission::Refused { gives_way_to, .. } if !gives_way_to.is_empty());
-            (index, answer.refusal(ask), if evicted { "evicted" } else { "refused" })
-        }));
-        for (index, refusal, what) in refusals {
+            let what = if evicted { "evicted" } else { "refused" };
+            let limit = limits.get(&ask.name).map(|(_, why)| why.clone());
+            let refusal = limit.or_else(|| answer.refusal(ask));
             let guarantee = &mut self.guarantees[index];
             if let Some(refusal) = &refusal
                 && guarantee.refusal.is_none()

@@ -388,6 +388,13 @@ mod tests {
                 "{told:?}"
             );
         }
+        // Tasks outside the quota that come and go do not make weights come and go.
+        let mut keeper = resolved(&observation, &[("cgroup:/web", cpu("80%"))], false);
+        let looks = (1..=20).find(|_| {
+            keeper.resolve(&observed(), &Originals::default(), &Bounds::default(), Instant::now());
+            keeper.statuses()[0].state != PromiseState::Refused
+        });
+        assert_eq!(looks, Some(10));
     }
 
     #[test]
