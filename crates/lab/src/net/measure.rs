@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::NetError;
 use super::figures::{split, spread};
+use super::flows::{FlowResult, OVER, RECORD, WARM, run_share};
 use super::namespace::Namespace;
 use evenkeel_workload::burn::{duration_ns, monotonic_ns, sleep_until, to_ns};
-use evenkeel_workload::flow::{Asker, Latencies, LatencySummary, ask, connect};
+use evenkeel_workload::flow::{Latencies, LatencySummary, connect};
 
 /// Up to so many flows have a thread each, which blocks on it as netperf's processes do; beyond, a thread a CPU waits on
 /// many.
@@ -164,47 +165,6 @@ pub struct HostMeasured {
 const SPLIT_BY_PACKETS: &str = "interrupt time of /proc/stat, split by packets over tenants' links; without \
     CONFIG_IRQ_TIME_ACCOUNTING it is also part of the CPU time of the task it interrupted (mostly the sender)";
 
-const WARM: u8 = 0;
-const RECORD: u8 = 1;
-const OVER: u8 = 2;
-
-/// A thread's flows.
-struct Threads<'a> {
-    counts: Vec<&'a AtomicU64>,
-    latencies: Vec<Latencies>,
-    broken: Vec<Option<String>>,
-    phase: &'a AtomicU8,
-}
-
-impl Asker for Threads<'_> {
-    fn next(&mut self) -> bool {
-        self.phase.load(Ordering::Relaxed) != OVER
-    }
-
-    fn done(&mut self, flow: usize, latency_ns: u64, _: u64) {
-        // The only writer: no locked instruction needed.
-        self.counts[flow].store(self.counts[flow].load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        if self.phase.load(Ordering::Relaxed) == RECORD {
-            self.latencies[flow].record(latency_ns);
-        }
-    }
-
-    fn idle(&mut self) -> bool {
-        self.next()
-    }
-
-    fn under_way(&mut self, flow: usize, waited_ns: u64) {
-        // One that a server keeps waiting at the end is among the longest.
-        if waited_ns > self.latencies[flow].longest_ns() {
-            self.latencies[flow].record(waited_ns);
-        }
-    }
-
-    fn gone(&mut self, flow: usize) {
-        self.broken[flow] = Some("a flow ended early: the other end closed it".to_owned());
-    }
-}
-
 /// Counters at one instant.
 struct Instant {
     at_ns: u64,
@@ -296,22 +256,6 @@ fn connect_all(sender: &Namespace, servers: &[Served<'_>], flows: u32) -> Result
         let whom = failed.map_or_else(|| "the servers".to_owned(), |address| address.to_string());
         NetError::system(format!("cannot reach {whom} from the sender's namespace"), error)
     })
-}
-
-/// Flow, latencies, and why it ended early.
-type FlowResult = (usize, Latencies, Option<String>);
-
-fn run_share(share: Vec<(usize, TcpStream)>, counts: &[AtomicU64], phase: &AtomicU8) -> Vec<FlowResult> {
-    let (numbers, mut sockets): (Vec<usize>, Vec<TcpStream>) = share.into_iter().unzip();
-    let mut asker = Threads {
-        counts: numbers.iter().map(|flow| &counts[*flow]).collect(),
-        latencies: numbers.iter().map(|_| Latencies::default()).collect(),
-        broken: vec![None; numbers.len()],
-        phase,
-    };
-    let all = ask(&mut sockets, &mut asker).err().map(|error| format!("a flow ended early: {error}"));
-    let of_each = numbers.into_iter().zip(asker.latencies).zip(asker.broken);
-    of_each.map(|((flow, latencies), broken)| (flow, latencies, all.clone().or(broken))).collect()
 }
 
 fn sum_up(
@@ -483,24 +427,5 @@ mod tests {
     fn an_unknown_part_makes_the_sum_unknown() {
         assert_eq!(sum([Some(1), Some(2)].into_iter()), Some(3));
         assert_eq!((sum([Some(1), None].into_iter()), sum(std::iter::empty())), (None, None));
-    }
-
-    #[test]
-    fn a_flow_that_ends_while_others_live_is_told() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let pair = || (connect(address, CONNECT_WITHIN).unwrap(), listener.accept().unwrap().0);
-        let ((lives, mut answers), (dies, _)) = (pair(), pair());
-        let (counts, phase) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicU8::new(WARM));
-        let results = std::thread::scope(|s| {
-            let asking = s.spawn(|| run_share(vec![(0, lives), (1, dies)], &counts, &phase));
-            for _ in 0..20 {
-                let request = io::Read::read_exact(&mut answers, &mut [0]);
-                request.and_then(|()| io::Write::write_all(&mut answers, b"!")).unwrap();
-            }
-            phase.store(OVER, Ordering::Relaxed);
-            asking.join().unwrap()
-        });
-        assert!(results[0].2.is_none() && results[1].2.is_some());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! * [`namespace`], [`iproute`], [`wiring`]: a sender, a switch and tenants, each a namespace that lives as long as a
 //!   descriptor of ours; nothing is left after a kill.
-//! * [`measure`]: many flows to many tenants, with what
+//! * [`measure`]: many flows to many tenants (`flows`: those of a thread), with what
 //!   the host did meanwhile; [`scene`]: tenants in namespaces with a server each; [`steering`]: RPS on their links.
 //! * [`tools`]: netperf and iperf3; [`tool_scene`]: tenants whose servers and clients they are.
 //! * [`figures`]: bias, Jain's index, spread.
@@ -10,6 +10,7 @@
 use std::io;
 
 pub mod figures;
+mod flows;
 pub mod iproute;
 pub mod measure;
 pub mod namespace;

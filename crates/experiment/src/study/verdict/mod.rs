@@ -7,6 +7,7 @@ use crate::record::Record;
 pub mod advisor;
 mod health;
 mod limits;
+mod order;
 mod reads;
 mod steal;
 mod units;
@@ -26,6 +27,7 @@ pub(super) fn verdicts(record: &Record, study: &Study) -> Vec<Verdict> {
     units::add(record, study, &mut all);
     advisor::add(record, study, &mut all);
     weights::add(record, study, &mut all);
+    order::add(record, &mut all);
     all.extend(units::rule_of_thumb(record, study).map(Draft::question));
     health::add(study, &mut all);
     page(all)

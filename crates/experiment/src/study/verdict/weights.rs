@@ -5,13 +5,13 @@ use crate::decide::{Claim, Draft, Figure, Mean, Said};
 use crate::record::{Account, Cell, Record};
 use crate::study::point::{feasible, total};
 use crate::study::sample;
-use crate::study::window::{competing, span};
+use crate::study::window::span;
 use crate::study::{PointStudy, Study, TenantStudy, prefix};
 
 /// Largest deviation from proportion on one CPU, percent of the share.
 const ONE_CPU_PCT: f64 = 2.0;
 /// The same on several: the kernel splits a group's weight over CPUs and moves whole threads.
-const MORE_CPUS_PCT: f64 = 8.0;
+pub(super) const MORE_CPUS_PCT: f64 = 8.0;
 /// A feasible share further from the weight's than this is called infeasible weights, percent of the share.
 const INFEASIBLE_PCT: f64 = 1.0;
 /// Most that equal tenants may differ, percent of the mean.
@@ -41,7 +41,6 @@ pub(super) fn add<'a>(record: &'a Record, study: &'a Study, all: &mut Vec<Draft<
             all.extend(points.into_iter().map(OfPoint::draft));
         }
     }
-    all.extend(order(record).map(Draft::of_measuring));
 }
 
 /// What is said of one point.
@@ -110,11 +109,13 @@ fn kind(point: &PointStudy) -> Option<Kind> {
     })
 }
 
-/// Whether a tenant neither ran nor waited for a good part of its time: then its demand decides its share, too.
+/// Whether a tenant neither ran nor waited for a good part of its time: then its demand decides its share, too. What a
+/// hypervisor stole while it ran is neither, and no sleep.
 fn slept(record: &Record, point: &PointStudy, index: usize) -> bool {
     let busy = sample::each(&sample::tenants(record, point, index), |tenant| {
         let real_s = Some(tenant.total.real_s).filter(|s| *s > 0.0)?;
-        Some((total(tenant, Account::cpu_s)? + total(tenant, |a| a.waited_s)?) / real_s)
+        let stolen_s = total(tenant, |a| a.stolen_s).unwrap_or(0.0);
+        Some((total(tenant, Account::cpu_s)? + total(tenant, |a| a.waited_s)? + stolen_s) / real_s)
     });
     busy.is_some_and(|busy| busy.value < BUSY)
 }
@@ -318,78 +319,6 @@ fn misleading_mean<'a>(record: &Record, point: &'a PointStudy) -> Option<Draft<'
     )
 }
 
-/// Whether the order of activation matters: shares of the same tenants, started in different orders.
-fn order<'a>(record: &Record) -> Option<Draft<'a>> {
-    let mut sets: Vec<(Vec<Option<u64>>, Vec<&Cell>)> = Vec::new();
-    for cell in record.cells.iter().filter(|cell| cell.tenants.len() > 1) {
-        let mut units: Vec<Option<u64>> = cell.tenants.iter().map(|t| t.units).collect();
-        units.sort_unstable();
-        // Equal tenants cannot be told apart by what they got.
-        if units.iter().any(Option::is_none) || units.windows(2).any(|w| w[0] == w[1]) {
-            continue;
-        }
-        match sets.iter_mut().find(|(known, _)| *known == units) {
-            Some((_, cells)) => cells.push(cell),
-            None => sets.push((units, vec![cell])),
-        }
-    }
-    let mut ranges: Vec<(Figure, u64)> = Vec::new();
-    let mut orders = 0;
-    for (units, cells) in &sets {
-        // Shares by units, for each order in which the units were activated.
-        let mut by_order: Vec<(Vec<u64>, Vec<Vec<f64>>)> = Vec::new();
-        for cell in cells {
-            let order: Vec<u64> =
-                cell.activation.iter().filter_map(|&i| cell.tenants.get(i)?.units).collect();
-            let Some(window) = competing(cell) else { continue };
-            let of_unit =
-                |unit: &Option<u64>| sample::rate_in(cell.tenants.iter().find(|t| t.units == *unit)?, window);
-            let Some(rates) = units.iter().map(of_unit).collect::<Option<Vec<f64>>>() else { continue };
-            let sum: f64 = rates.iter().sum();
-            let shares: Vec<f64> = rates.iter().map(|r| r / sum).collect();
-            match by_order.iter_mut().find(|(known, _)| *known == order) {
-                Some((_, all)) => all.push(shares),
-                None => by_order.push((order, vec![shares])),
-            }
-        }
-        if by_order.len() < 2 {
-            continue;
-        }
-        orders = orders.max(by_order.len());
-        for (index, unit) in units.iter().enumerate() {
-            let means: Vec<Mean> = by_order
-                .iter()
-                .filter_map(|(_, all)| Mean::of(&all.iter().map(|s| s[index]).collect::<Vec<_>>()))
-                .collect();
-            let middle = evenkeel_base::stats::mean(&means.iter().map(|m| m.value).collect::<Vec<_>>())?;
-            let parts = means.iter().map(|m| Figure::Mean(m.times(100.0 / middle))).collect();
-            ranges.push((Figure::Range(parts), (*unit)?));
-        }
-    }
-    let value = |f: &Figure| f.value().unwrap_or(0.0);
-    let unit = ranges.iter().max_by(|a, b| value(&a.0).total_cmp(&value(&b.0)))?.1;
-    Some(Draft::new(
-        "order-of-activation",
-        "",
-        ("largest difference of a tenant's mean share between orders", "% of the share"),
-        Figure::Largest(ranges.into_iter().map(|(figure, _)| figure).collect()),
-        Claim::AtMost(MORE_CPUS_PCT),
-        move |d| {
-            format!(
-                "{}: over {orders} orders the share of a tenant differs by at most {} % of itself ({}).",
-                by(
-                    d[0].holds,
-                    "The order of activation does not matter",
-                    "The order of activation matters",
-                    "Whether the order of activation matters is open"
-                ),
-                of(&d[0]),
-                evenkeel_base::text::count(unit as usize, "unit")
-            )
-        },
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -443,16 +372,17 @@ mod tests {
 
     #[test]
     fn of_one_that_sleeps_weights_are_not_judged() {
-        let of = |cpu_s: f64, waited_s: f64| {
+        let of = |cpu_s: f64, waited_s: f64, stolen_s: Option<f64>| {
             let mut tenants = vec![steady("a", 1, 5, 100.0), steady("b", 1, 5, 10.0)];
             let total = &mut tenants[1].total;
             (total.user_s, total.sys_s) = (Some(cpu_s), Some(0.0));
-            total.waited_s = Some(waited_s);
+            (total.waited_s, total.stolen_s) = (Some(waited_s), stolen_s);
             let study = study(&record(vec![("x", cell(tenants))]));
             ids(&study).contains(&"equal-weights-equal-shares")
         };
-        // Five seconds, as a command has them that sleeps, and as one that others keep waiting.
-        assert_eq!((of(0.5, 0.1), of(0.5, 4.4)), (false, true));
+        // Five seconds, as a command has them that sleeps, and as one that others keep waiting, the hypervisor among them.
+        assert_eq!((of(0.5, 0.1, None), of(0.5, 0.1, Some(0.0)), of(0.5, 4.4, None)), (false, false, true));
+        assert!(of(2.0, 2.0, Some(1.0)));
     }
 
     #[test]
@@ -476,28 +406,6 @@ mod tests {
         )]));
         let v = study.verdicts.iter().find(|v| v.id == "mean-over-all-runs-misleads").unwrap();
         assert!(v.text.contains("gives a") && v.text.contains("10.0 against 100 events/s"), "{}", v.text);
-    }
-
-    #[test]
-    fn orders_of_activation_are_compared() {
-        let mut there = cell(vec![steady("a", 1, 4, 100.0), steady("b", 2, 4, 200.0)]);
-        let mut back = there.clone();
-        back.activation = vec![1, 0];
-        let twice = |there: &Cell, back: &Cell| {
-            study(&record(
-                [there, back, there, back]
-                    .map(|c| (if c.activation[0] == 0 { "up" } else { "down" }, c.clone()))
-                    .into(),
-            ))
-        };
-        let same = twice(&there, &back);
-        assert_eq!(same.verdicts.iter().find(|v| v.id == "order-of-activation").unwrap().holds, Some(true));
-        there.tenants[0] = steady("a", 1, 4, 200.0);
-        let other = twice(&there, &back);
-        assert_eq!(other.verdicts.iter().find(|v| v.id == "order-of-activation").unwrap().holds, Some(false));
-        // One of each order decides nothing.
-        let once = study(&record(vec![("up", there), ("down", back)]));
-        assert_eq!(once.verdicts.iter().find(|v| v.id == "order-of-activation").unwrap().holds, None);
     }
 
     #[test]
