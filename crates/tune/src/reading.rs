@@ -189,12 +189,21 @@ fn said(what: String, stderr: &str) -> String {
 }
 
 fn number(text: &str) -> Result<f64, String> {
-    // Thousands are often parted by commas; a comma before other than three digits is a decimal one.
-    let digits = |part: &str| part.chars().take_while(char::is_ascii_digit).count();
-    let thousands = text.trim().split(',').skip(1).all(|part| digits(part) == 3);
-    let plain: String = text.chars().filter(|c| *c != ',' && *c != '_').collect();
-    let number = plain.trim().parse().ok().filter(|_| thousands);
+    // One at the end parts words.
+    let plain = without_commas(text.trim().trim_end_matches(','));
+    let number = plain.and_then(|plain| plain.replace('_', "").parse().ok());
     number.ok_or_else(|| format!("{:?} is no number", excerpt(text)))
+}
+
+/// Without the commas that part thousands, as in `12,345.6`; `None` where a comma is another one, such as a decimal one.
+fn without_commas(text: &str) -> Option<String> {
+    let (whole, fraction) = text.find('.').map_or((text, ""), |point| text.split_at(point));
+    let mut groups = whole.split(',');
+    let first = groups.next()?.trim_start_matches(['+', '-']);
+    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    let thousands = matches!(first.len(), 1..=3) && digits(first) && !first.starts_with('0');
+    let parted = groups.all(|group| thousands && group.len() == 3 && digits(group));
+    (parted && !fraction.contains(',')).then(|| text.replace(',', ""))
 }
 
 /// The number in the first group of the last match.
@@ -287,8 +296,12 @@ mod tests {
         let regex = Regex::new(r"([0-9.,]+) requests").unwrap();
         assert_eq!(of_regex(&regex, "1 requests\n12,345.5 requests per second"), Ok(12345.5));
         assert_eq!(of_regex(&regex, "1,234,567 requests"), Ok(1_234_567.0));
+        assert_eq!(of_regex(&Regex::new("rate ([0-9.,]+)").unwrap(), "rate 12.5, errors 0"), Ok(12.5));
         // A decimal comma is not taken for one of thousands: 12,5 is not 125.
-        assert!(of_regex(&regex, "12,5 requests").unwrap_err().contains("no number"));
+        for decimal in ["12,5", "0,125", "1234,567", "12.345,678", "1,23,456", ",5"] {
+            let read = of_regex(&regex, &format!("{decimal} requests"));
+            assert!(read.unwrap_err().contains("no number"), "{decimal}");
+        }
         assert!(of_regex(&regex, "").unwrap_err().contains("empty"));
         assert!(of_regex(&Regex::new("x(.*)y").unwrap(), "x many y").unwrap_err().contains("no number"));
         assert_eq!(of_json("/a/0", "{\"a\": [\"7\"]}"), Ok(7.0));
