@@ -7,6 +7,9 @@ use super::window::{Window, competing, rate, span, work};
 use crate::decide::{Figure, Mean};
 use crate::record::{Cell, Ended, Record, RunRecord, TenantRecord};
 
+/// Exit status of a command that SIGKILL ended.
+const KILLED: i32 = 128 + 9;
+
 /// Cells of a point that have tenants.
 pub fn cells<'a>(record: &'a Record, point: &PointStudy) -> Vec<&'a Cell> {
     record.cells.iter().filter(|c| c.point.index == point.index && !c.tenants.is_empty()).collect()
@@ -46,7 +49,10 @@ pub fn taken(cell: &Cell, tenant: &TenantRecord) -> Option<(f64, bool)> {
 
 /// Whether a tenant ended before its work was done: it died, or a command of its failed.
 fn failed(tenant: &TenantRecord) -> bool {
-    let wrong = |run: &RunRecord| !run.cut_off && run.exit_status.is_some_and(|status| status != 0);
+    // In records without `cut_off` a command that the time limit ended is one that was killed.
+    let of_old = matches!(tenant.ended, Ended::TimeLimit(_)) && !tenant.runs.iter().any(|run| run.cut_off);
+    let cut = |run: &RunRecord, status| run.cut_off || of_old && status == KILLED;
+    let wrong = |run: &RunRecord| run.exit_status.is_some_and(|status| status != 0 && !cut(run, status));
     matches!(tenant.ended, Ended::Died(_) | Ended::Interrupted) || tenant.runs.iter().any(wrong)
 }
 

@@ -58,6 +58,11 @@ fn a_run_that_did_not_do_its_work_has_no_length() {
     });
     // What it did in its time still tells its share.
     assert_eq!(cut, (Some(6.0), Some(14.0 / 3.0), Some(8.0), Some(33.0)));
+    let of_old = of(&|b| {
+        b.ended = Ended::TimeLimit("8 s".into());
+        b.runs[1].exit_status = Some(137);
+    });
+    assert_eq!(of_old, cut, "a record without `cut_off`");
     let failed = of(&|b| b.runs[1].exit_status = Some(2));
     assert_eq!((failed.0, failed.1, failed.2), (Some(6.0), Some(14.0 / 3.0), None));
 }
