@@ -51,7 +51,7 @@ pub fn taken(cell: &Cell, tenant: &TenantRecord) -> Option<(f64, bool)> {
 fn failed(tenant: &TenantRecord) -> bool {
     // In records without `cut_off` a command that the time limit ended is one that was killed.
     let of_old = matches!(tenant.ended, Ended::TimeLimit(_)) && !tenant.runs.iter().any(|run| run.cut_off);
-    let cut = |run: &RunRecord, status| run.cut_off || of_old && status == KILLED;
+    let cut = |run: &RunRecord, status: i32| run.cut_off || of_old && status == KILLED;
     let wrong = |run: &RunRecord| run.exit_status.is_some_and(|status| status != 0 && !cut(run, status));
     matches!(tenant.ended, Ended::Died(_) | Ended::Interrupted) || tenant.runs.iter().any(wrong)
 }
