@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{PointStudy, Side, Study, TenantStudy, letter};
 use crate::decide::Mean;
-use crate::record::{RunRecord, TenantRecord};
+use crate::record::{Cell, RunRecord, TenantRecord};
 use crate::study::{self, point, sample};
 
 /// What a point of the first study was compared with.
@@ -78,10 +78,14 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// A quantity of single runs: a group for each tenant and repetition.
+    /// A quantity of single runs: a group for each repetition, of one alone for each tenant.
     pub fn groups(&self, of: fn(&RunRecord) -> Option<f64>) -> Vec<Vec<f64>> {
-        let records = self.tenants.iter().flat_map(|index| self.records(*index));
-        records.map(|t| t.runs.iter().filter_map(of).collect()).collect()
+        let runs = |t: &TenantRecord| t.runs.iter().filter_map(of).collect::<Vec<f64>>();
+        let own = |cell: &'a Cell| self.tenants.iter().filter_map(move |index| cell.tenants.get(*index));
+        match sample::cells(&self.side.record, self.point).as_slice() {
+            [only] => own(only).map(runs).collect(),
+            several => several.iter().map(|cell| own(cell).flat_map(runs).collect()).collect(),
+        }
     }
 }
 
@@ -350,7 +354,6 @@ fn note(point: &PointStudy, found: &[Option<(&PointStudy, bool)>]) -> String {
 mod tests {
     use super::super::compare;
     use super::*;
-    use crate::record::Cell;
     use crate::study::testing::{cell, record, steady};
 
     /// Tenants of equal units that share 2000 events a second.
@@ -392,6 +395,15 @@ mod tests {
         };
         assert_eq!(of([500.0, 560.0]), ("open".to_owned(), 6.0));
         assert_eq!(of([530.0, 530.0]), ("better".to_owned(), 6.0));
+        // So it is with the middle of their runs. In a single repetition tenants tell.
+        let middle = |rates: &[f64]| {
+            let alike = |count: usize, rate: f64| cell(vec![steady("c", 256, 20, rate); count]);
+            let four = vec![alike(4, 500.0); rates.len()];
+            let eight = rates.iter().map(|rate| alike(8, *rate)).collect();
+            let rows = compare(&[side("four", "", four), side("eight", "", eight)]).distributions;
+            rows.into_iter().find(|r| r.quantity == "events_per_s" && r.feature == "p50").unwrap().verdict
+        };
+        assert_eq!((middle(&[560.0, 620.0]).as_str(), middle(&[560.0]).as_str()), ("unknown", "better"));
     }
 
     #[test]
