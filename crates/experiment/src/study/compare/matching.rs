@@ -374,6 +374,10 @@ mod tests {
         assert_eq!(rate.tenant, "256 units (4 and 8 tenants)");
         let change = rate.changes_pct[0].unwrap();
         assert!((change.value + 50.0).abs() < 1.0 && rate.verdict == "worse", "{rate:?}");
+        // How long all runs took is one value each.
+        let elapsed = result.rows.iter().find(|r| r.quantity == "elapsed_s").unwrap();
+        assert!(elapsed.values.iter().all(|v| v.is_some_and(|e| e.low == e.high)), "{elapsed:?}");
+        assert!(elapsed.changes_pct[0].is_some_and(|e| e.low.is_infinite()), "{elapsed:?}");
         let [point] = result.matched.as_slice() else { panic!("{:?}", result.matched) };
         assert!(point.differs && point.by == "units" && point.tenants == [Some(4), Some(8)], "{point:?}");
         for part in ["The competition differs", "A has 4 tenants (256x4)", "25 % in A, 12.5 % in B"] {

@@ -221,7 +221,12 @@ fn row(one: &Match<'_>, quantity: &Quantity) -> Option<(ComparedRow, Changes)> {
         .zip(&means)
         .map(|(side, mean)| match side.as_ref()?.only() {
             Some(tenant) => of(tenant),
-            None => Figure::Mean((*mean)?).estimate(0.05),
+            None => {
+                let mean = (*mean).filter(|mean| !mean.at_least && !mean.at_most)?;
+                let e = Figure::Mean(mean).estimate(0.05)?;
+                // As of one tenant, a single value is its own.
+                Some(if e.low.is_finite() { e } else { Estimate { low: e.value, high: e.value, ..e } })
+            }
         })
         .collect();
     let first = (*values.first()?)?;
