@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use evenkeel_base::stats::estimate;
 use evenkeel_base::{CpuSet, Nice, SchedPolicy};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -52,7 +53,7 @@ pub struct Fleet {
     pub got_cpus: f64,
     /// CPUs' worth wanted and not got as found.
     pub missing_cpus: f64,
-    /// CPUs' worth given back, with its 95 % interval.
+    /// CPUs' worth given back, with its 95 % interval; unbounded of one host.
     pub gained_cpus: [f64; 3],
     /// Hosts on which a lever was kept, by lever.
     pub kept: BTreeMap<&'static str, u32>,
@@ -261,13 +262,10 @@ pub fn judge_all(hosts: u32, seed: u64, threads: usize) -> Result<Fleet, SpecErr
 }
 
 fn sum(verdicts: &[Verdict]) -> Fleet {
-    let count = verdicts.len() as f64;
     let gains: Vec<f64> = verdicts.iter().map(|v| v.gained_pct / 100.0).collect();
-    let total: f64 = gains.iter().sum();
-    let mean = total / count.max(1.0);
-    let variance = gains.iter().map(|g| (g - mean) * (g - mean)).sum::<f64>() / (count - 1.0).max(1.0);
     // Of a sum of independent hosts, whose spread is known the less the fewer they are.
-    let half = evenkeel_base::stats::t_factor(count - 1.0, 0.05) * (variance * count).sqrt();
+    let gained_cpus = estimate(&gains)
+        .map_or([0.0; 3], |mean| [mean.low, mean.value, mean.high].map(|gain| gain * gains.len() as f64));
     let mut kept = BTreeMap::new();
     let mut by_kernel: BTreeMap<String, (u32, f64, f64)> = BTreeMap::new();
     for verdict in verdicts {
@@ -282,7 +280,7 @@ fn sum(verdicts: &[Verdict]) -> Fleet {
         cpus: verdicts.iter().map(|v| f64::from(v.cpus)).sum(),
         got_cpus: verdicts.iter().map(|v| v.got_pct / 100.0).sum(),
         missing_cpus: verdicts.iter().map(|v| v.missing_pct / 100.0).sum(),
-        gained_cpus: [total - half, total, total + half],
+        gained_cpus,
         kept,
         by_kernel,
         worse: verdicts.iter().filter(|v| v.gained_pct < -0.01 * v.got_pct).count() as u32,
@@ -316,6 +314,10 @@ mod tests {
         // Standard deviation of 0.1, 0, -0.04 is 0.0721; of the sum of three 0.1249; t(0.975, 2) is 4.303.
         assert!((fleet.gained_cpus[2] - 0.06 - 4.303 * 0.1249).abs() < 1e-3, "{fleet:?}");
         assert_eq!((fleet.kept["nice"], fleet.kept["nothing"], fleet.worse), (2, 1, 1));
+        // Of one host nothing is known of how hosts differ.
+        let [low, gained, high] = sum(&[verdict(10.0, None)]).gained_cpus;
+        assert_eq!((low, gained, high), (f64::NEG_INFINITY, 0.1, f64::INFINITY));
+        assert_eq!(sum(&[]).gained_cpus, [0.0; 3]);
     }
 
     #[test]
