@@ -12,9 +12,10 @@ use evenkeel_base::CpuSet;
 use evenkeel_experiment::file::Experiment;
 use evenkeel_experiment::record::{Cell, CellRecord, Ended, Record, TenantRecord};
 use evenkeel_experiment::study::study;
-use evenkeel_lab::runner::{About, Options, Run, RunError, online, run};
+use evenkeel_lab::runner::{About, Options, Run, RunError, run};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchies;
+use evenkeel_linux::sys::usable_cpus;
 
 /// Shares are only what they are while nobody else of this program runs.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -68,7 +69,7 @@ fn tenant<'a>(cell: &'a Cell, name: &str) -> &'a TenantRecord {
 
 #[test]
 fn weights_share_one_cpu_in_proportion() {
-    let cpu = online().first().unwrap();
+    let cpu = usable_cpus().first().unwrap();
     let record = done(&format!(
         "name = 'weights'\ncpus = '{cpu}'\n[[tenant]]\nname = 'c'\nunits = '1 2 4'\nload = 'primes'\nrun_s = 2\n"
     ));
@@ -215,7 +216,7 @@ fn a_cell_over_at_once_leaves_nothing_when_stopped() {
 
 #[test]
 fn the_enforcer_steals_by_its_rule() {
-    let cpu = online().iter().last().unwrap();
+    let cpu = usable_cpus().iter().last().unwrap();
     let record = done(&format!(
         "name = 'enforced'\ncpus = '{cpu}'\n[enforcer]\nrule = {{ rule = 'constant', stolen = 0.5 }}\n\
          [[tenant]]\nname = 'v'\nload = 'spin'\nrun_s = 2\n"

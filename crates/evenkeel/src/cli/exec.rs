@@ -11,6 +11,7 @@ use evenkeel_base::text::count;
 use evenkeel_base::{CpuClaim, CpuQuota, CpuSet, CpuShares, CpuWeight};
 use evenkeel_console as console;
 use evenkeel_exec::{Account, Bounds, CpuLimit, Leftover, Spec};
+use evenkeel_linux::sys::usable_cpus;
 
 use super::{Format, Global, Outcome};
 
@@ -150,9 +151,7 @@ fn go(global: &Global, args: &Args) -> Result<u8, (u8, anyhow::Error)> {
     let spec = spec(global, args).map_err(|error| (125, anyhow!(error)))?;
     let mut auto = match args.cpu_limit {
         Some(LimitArg::Auto) => {
-            let cpus =
-                args.cpus.as_ref().map_or_else(|| evenkeel_lab::runner::online().len(), CpuSet::len).max(1)
-                    as f64;
+            let cpus = args.cpus.clone().unwrap_or_else(usable_cpus).len().max(1) as f64;
             let auto = Auto::new(
                 (cpus, args.cpus.clone()),
                 args.period,

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use evenkeel_base::{CpuSet, CpuTimes, Topology};
 use evenkeel_experiment::record::{Host, Requirement};
+use evenkeel_linux::sys::usable_cpus;
 use evenkeel_linux::{Root, proc_stat};
 
 use super::plan::{Kind, Options, Point, Which};
@@ -14,7 +15,7 @@ use crate::net::measure::{Measured, Timing, cpu_ns, host_between, until};
 use crate::net::scene::NamespaceScene;
 use crate::net::tool_scene::ToolScene;
 use crate::net::wiring::Nic;
-use crate::runner::{Bench, Passes, Run, RunError, facts, online};
+use crate::runner::{Bench, Passes, Run, RunError, facts};
 use crate::tenant::{Layout, Starter};
 use crate::vm::VmError;
 use crate::vm::machine::VmThread;
@@ -50,7 +51,7 @@ pub fn run(options: &Options, tools: Tools<'_>, run: &mut Run<'_>) -> Result<Ten
     crate::launch::sweep_stale();
     let passes = Passes::shuffled(&points, options.repetitions);
     let stop = run.stop;
-    run.cells(&passes, &mut Tenants { options, points, tools, stop, cpus: online(), stock: None })
+    run.cells(&passes, &mut Tenants { options, points, tools, stop, cpus: usable_cpus(), stock: None })
 }
 
 /// The experiments on tenants.

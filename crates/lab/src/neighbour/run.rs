@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use evenkeel_base::Topology;
 use evenkeel_experiment::record::{Host, Requirement};
+use evenkeel_linux::sys::usable_cpus;
 use evenkeel_workload::burn::monotonic_ns;
 
 use super::plan::{Arm, NAME, Options, Point};
 use super::record::{Arms, Cell, Measured, NeighbourRecord};
 use super::scene::{Asking, Scene};
 use crate::runner::host::undisturbed;
-use crate::runner::{Bench, Passes, Run, RunError, facts, is_program, online};
+use crate::runner::{Bench, Passes, Run, RunError, facts, is_program};
 
 /// How often a wait looks whether it was stopped.
 const LOOK: Duration = Duration::from_millis(100);
@@ -111,7 +112,7 @@ impl Neighbours<'_, '_> {
     fn measure(&self, point: &Point, arms: &mut Arms, part: &mut dyn FnMut(f64)) -> Result<(), String> {
         let said = |error: RunError| error.to_string();
         let Options { settle_s, seconds, decide_s, .. } = *self.options;
-        let threads = u32::try_from(online().len()).unwrap_or(1);
+        let threads = u32::try_from(usable_cpus().len()).unwrap_or(1);
         let scene = Scene::build(self.tools.binary, point, threads).map_err(said)?;
         let whole_ns = ((settle_s + self.options.measured_s(point.arm)) * 1e9).max(1.0);
         let began = monotonic_ns();

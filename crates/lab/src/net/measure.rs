@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use evenkeel_base::CpuTimes;
+use evenkeel_linux::sys::usable_cpus;
 use evenkeel_linux::{Root, proc_stat, schedstat};
 use serde::{Deserialize, Serialize};
 
@@ -190,7 +191,7 @@ pub fn measure(
     let sockets = connect_all(sender, servers, flows)?;
     let counts: Vec<AtomicU64> = (0..flows).map(|_| AtomicU64::new(0)).collect();
     let phase = AtomicU8::new(WARM);
-    let cpus = crate::runner::online().len();
+    let cpus = usable_cpus().len();
     let threads = if sockets.len() <= THREAD_EACH { sockets.len() } else { cpus };
     let mut shares: Vec<Vec<(usize, TcpStream)>> = (0..threads).map(|_| Vec::new()).collect();
     for (flow, socket) in sockets.into_iter().enumerate() {

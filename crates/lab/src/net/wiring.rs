@@ -125,7 +125,7 @@ impl Wiring {
     }
 
     fn uplink(&self) -> Result<(), NetError> {
-        let queues = crate::runner::online().len().min(64);
+        let queues = evenkeel_linux::sys::usable_cpus().len().min(64);
         // Made here, its other end straight in the sender's namespace: a descriptor of ours is its address.
         let lines = format!(
             "link add name {UPLINK} numrxqueues {queues} numtxqueues {queues} type veth peer name eth0 netns {}\n\

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use evenkeel_base::Topology;
 use evenkeel_base::text::count;
-use evenkeel_base::{CpuSet, Topology};
 use evenkeel_experiment::file::Experiment;
 use evenkeel_experiment::record::{Host, Requirement};
 use evenkeel_linux::mountinfo::Hierarchies;
+use evenkeel_linux::sys::usable_cpus;
 use evenkeel_linux::{Root, proc_stat, sysfs};
 
 use crate::mounts::CgroupMounts;
@@ -21,11 +22,6 @@ use evenkeel_workload::sieve::divisions_per_s;
 const BUSY_PCT: f64 = 5.0;
 /// How long it is looked at.
 const LOOK: Duration = Duration::from_millis(400);
-
-/// CPUs tenants may use here.
-pub fn online() -> CpuSet {
-    evenkeel_linux::sys::getaffinity(0).unwrap_or_else(|_| CpuSet::first_n(1))
-}
 
 /// Facts. The topology is the observer's, given by the caller.
 pub fn facts(topology: Option<&Topology>) -> Host {
@@ -55,7 +51,7 @@ pub fn facts(topology: Option<&Topology>) -> Host {
         name: read("/proc/sys/kernel/hostname"),
         cpu_model: field("model name").or_else(|| field("CPU part")),
         arch: Some(std::env::consts::ARCH.to_owned()),
-        cpus: topology.and_then(|t| count(t.online.len())).or_else(|| count(online().len())),
+        cpus: topology.and_then(|t| count(t.online.len())).or_else(|| count(usable_cpus().len())),
         cores: distinct(|c| c.core),
         sockets: distinct(|c| c.socket),
         nodes: topology.and_then(|t| count(t.nodes.len())),

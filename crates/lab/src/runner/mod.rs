@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use evenkeel_base::Topology;
 use evenkeel_experiment::file::{Activation, Experiment, PlannedPoint};
 use evenkeel_experiment::record::{Cell, Host, Record};
+use evenkeel_linux::sys::usable_cpus;
 
 mod about;
 pub(crate) mod answers;
@@ -37,7 +38,7 @@ pub use bench::{Bench, Passes, Progress, Run};
 pub use error::RunError;
 pub(crate) use estimate::all_s;
 pub use estimate::planned_s;
-pub use host::{calibrate, facts, online};
+pub use host::{calibrate, facts};
 pub use inside::run as run_tenant;
 pub use simulate::simulate;
 pub use work::parse_load;
@@ -164,7 +165,7 @@ impl Bench for Laboratory<'_> {
 
 /// Why the host cannot give a point: CPUs it does not have.
 fn unavailable(experiment: &Experiment) -> Option<String> {
-    let online = online();
+    let online = usable_cpus();
     let asked = experiment.tenants.iter().filter_map(|t| t.cpus.as_ref()).chain(experiment.cpus.as_ref());
     let lacking = asked.map(|cpus| cpus.difference(&online)).find(|cpus| !cpus.is_empty())?;
     Some(format!("asks for CPU {lacking}, this host has {online}"))

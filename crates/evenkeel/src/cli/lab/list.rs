@@ -5,7 +5,7 @@ use std::time::Duration;
 use evenkeel_lab::builtin::{BUILTINS, Plan};
 use evenkeel_lab::fairness::plan::{Options, Which};
 use evenkeel_lab::neighbour::plan as neighbour;
-use evenkeel_lab::runner;
+use evenkeel_linux::sys::usable_cpus;
 use serde_json::json;
 
 use crate::cli::{Format, Global, Outcome};
@@ -25,7 +25,7 @@ struct Row {
 }
 
 fn rows() -> Vec<Row> {
-    let cpus = runner::online();
+    let cpus = usable_cpus();
     let topology = evenkeel_observe::topology::read_topology(&evenkeel_linux::Root::host()).ok();
     let count = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
     // How fast the host is decides how much work an experiment holds, hardly how long it takes.

@@ -9,6 +9,7 @@ use evenkeel_lab::builtin::{self, Plan};
 use evenkeel_lab::fairness::plan::Which;
 use evenkeel_lab::neighbour::plan as neighbour_plan;
 use evenkeel_lab::runner::{self, About, Options, Run};
+use evenkeel_linux::sys::usable_cpus;
 use evenkeel_model::units::UnitList;
 
 use super::neighbour::{self, Ladder};
@@ -108,7 +109,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     let stop = stop::on_signals()?;
     let topology = evenkeel_observe::topology::read_topology(&evenkeel_linux::Root::host()).ok();
-    let unmeasured = || Host { cpus: u32::try_from(runner::online().len()).ok(), ..Host::default() };
+    let unmeasured = || Host { cpus: u32::try_from(usable_cpus().len()).ok(), ..Host::default() };
     // How fast the host is decides how much work a built-in experiment holds: one that is resumed keeps its own.
     let built_in = builtin::find(&args.experiment);
     let calibrated = built_in.map(|builtin| {
@@ -202,7 +203,7 @@ fn from_builtin(
 ) -> (Experiment, About) {
     let plan = Plan {
         quick: args.quick,
-        cpus: runner::online(),
+        cpus: usable_cpus(),
         topology: topology.cloned(),
         primes_per_s: host.primes_per_s.unwrap_or(1000.0),
     };

@@ -184,7 +184,7 @@ fn part_of_the_host(background: Scope) -> anyhow::Result<Scope> {
 /// CPUs that are online, whichever of them this process may use, and whatever its own quota.
 pub fn host_cpus() -> u32 {
     let online = sysfs::read_list(&Root::host(), &format!("{}/online", sysfs::CPU_DIR)).ok().flatten();
-    online.unwrap_or_else(evenkeel_lab::runner::online).len() as u32
+    online.unwrap_or_else(evenkeel_linux::sys::usable_cpus).len() as u32
 }
 
 /// Whose labels may make a service: those that may promise shares.

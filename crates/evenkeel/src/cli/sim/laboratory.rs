@@ -10,6 +10,7 @@ use evenkeel_experiment::shard::Shard;
 use evenkeel_lab::builtin::{self, Plan};
 use evenkeel_lab::fairness::plan::Which;
 use evenkeel_lab::runner::{self, About};
+use evenkeel_linux::sys::usable_cpus;
 use evenkeel_model::sim::{Generation, Kernel};
 
 use crate::cli::lab::progress::failure;
@@ -196,7 +197,7 @@ pub fn builtin(global: &Global, name: &str, seed: Option<u64>, args: &TenantArgs
         quick: args.quick,
         cpus: match args.machine.cpus {
             Some(cpus) => CpuSet::first_n(cpus),
-            None => runner::online(),
+            None => usable_cpus(),
         },
         topology: match args.machine.cpus {
             Some(cpus) => Some(Topology::synthetic(1, 1, cpus, 1)),

@@ -12,9 +12,9 @@ use evenkeel_lab::fairness::run::{Tools, run as run_experiment};
 use evenkeel_lab::fairness::study::study;
 use evenkeel_lab::net::tools::Traffic;
 use evenkeel_lab::net::wiring::Nic;
-use evenkeel_lab::runner;
 use evenkeel_lab::vm::machine::Accel;
 use evenkeel_lab::vm::nic::VmNic;
+use evenkeel_linux::sys::usable_cpus;
 
 use super::global::root_only;
 use super::lab::progress::measured;
@@ -221,7 +221,7 @@ fn compare_runs(global: &Global, first: &Path, second: &Path) -> Outcome {
 }
 
 fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
-    let options = sweep.options(which, u32::try_from(runner::online().len()).unwrap_or(u32::MAX))?;
+    let options = sweep.options(which, u32::try_from(usable_cpus().len()).unwrap_or(u32::MAX))?;
     root_only("tenants are network namespaces and cgroups, which need root: run as root")?;
     let folder =
         sweep.out.clone().or_else(|| sweep.dir.clone()).unwrap_or_else(|| PathBuf::from(which.name()));

@@ -7,7 +7,7 @@ use evenkeel_lab::neighbour::plan::{Arm, Batch, Options, Service};
 use evenkeel_lab::neighbour::record::NeighbourRecord;
 use evenkeel_lab::neighbour::run::{Tools, run as run_experiment};
 use evenkeel_lab::neighbour::study::study;
-use evenkeel_lab::runner;
+use evenkeel_linux::sys::usable_cpus;
 
 use super::progress::measured;
 use super::written::{Report, complete};
@@ -56,7 +56,7 @@ impl Ladder {
 
     /// What is tried on this host.
     pub fn options(&self, quick: bool, repetitions: Option<u32>) -> Result<Options, Failure> {
-        let default = Options::defaults(quick, u32::try_from(runner::online().len()).unwrap_or(u32::MAX));
+        let default = Options::defaults(quick, u32::try_from(usable_cpus().len()).unwrap_or(u32::MAX));
         let mut loads_pct = self.load.clone().unwrap_or(default.loads_pct);
         loads_pct.retain(|load| *load > 0);
         loads_pct.sort_unstable();
