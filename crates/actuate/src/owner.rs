@@ -40,7 +40,7 @@ pub trait Run: Send {
     /// Whether the program is there and its service answers on this host.
     fn has(&self, program: &str) -> bool;
 
-    /// Runs it.
+    /// Runs it; fails with what it said.
     fn run(&self, program: &str, args: &[String]) -> Result<(), String>;
 
     /// Whether systemd keeps this property of a unit, as it was told while the unit ran.

@@ -14,7 +14,7 @@ use evenkeel_observe::runtimes::connect;
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 
-#[allow(missing_docs, clippy::all)]
+#[allow(clippy::all)]
 mod proto {
     include!(concat!(env!("OUT_DIR"), "/runtime.v1.rs"));
 }

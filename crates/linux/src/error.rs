@@ -36,7 +36,6 @@ impl ParseError {
 
 /// A file could not be read.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum ReadError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },

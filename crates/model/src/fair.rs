@@ -104,7 +104,6 @@ impl Capacity {
 
 /// Why a problem is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum FairError {
     #[error("{kind} {index}: weight {weight} is not above 0")]
     Weight {

@@ -22,7 +22,6 @@ pub struct Ask {
 
 /// What cannot be reckoned, and why.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum AskError {
     #[error("{0} CPU minutes: a job needs more than 0 and at most {MAX_CPU_MINUTES}")]
     Minutes(f64),

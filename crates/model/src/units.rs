@@ -37,7 +37,6 @@ enum Written {
 
 /// Why a list is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum UnitError {
     #[error("no units given: write a list such as 64, 256x4, 8x2x3 or 4to64")]
     Empty,

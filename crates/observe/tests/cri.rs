@@ -7,7 +7,7 @@ use evenkeel_observe::Endpoints;
 use evenkeel_observe::runtimes::{Address, ask_located, ask_once, decode_docker};
 use tonic::{Request, Response, Status};
 
-#[allow(missing_docs, clippy::all)]
+#[allow(clippy::all)]
 mod proto {
     include!(concat!(env!("OUT_DIR"), "/cri_server/runtime.v1.rs"));
 }

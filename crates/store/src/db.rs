@@ -69,7 +69,6 @@ const MIN_BYTES: u64 = 1 << 20;
 /// Why the history could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum StoreError {
     /// SQLite refused, for a reason other than those below.
     #[error("history {path}: {source}")]

@@ -6,7 +6,7 @@ use prost::Message;
 use super::{Distribution, Family as Samples, Kind, Labels, NATIVE_SCHEMA, Page, Value};
 use proto::{Bucket, BucketSpan, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 
-#[allow(missing_docs, clippy::all)]
+#[allow(clippy::all)]
 mod proto {
     include!(concat!(env!("OUT_DIR"), "/io.prometheus.client.rs"));
 }

@@ -11,7 +11,7 @@ use proto::{
     ResourceMetrics, ScopeMetrics, Sum,
 };
 
-#[allow(missing_docs, clippy::all)]
+#[allow(clippy::all)]
 mod proto {
     include!(concat!(env!("OUT_DIR"), "/opentelemetry.proto.rs"));
 }

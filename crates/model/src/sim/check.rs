@@ -6,7 +6,6 @@ use super::spec::{Load, Scenario, Setting, Steal, Task};
 
 /// Why a scenario is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what each is.
 pub enum SpecError {
     #[error("the machine has no online CPU")]
     NoCpu,
