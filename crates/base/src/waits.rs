@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// Buckets of a histogram: 40 octaves of nanoseconds, up to 18 minutes.
 pub const BUCKETS: usize = 160;
+/// A bucket counts no further, so that a sum over all buckets is no overflow.
+const MOST: u64 = u64::MAX / BUCKETS as u64;
 
 /// Counts of waits by length, four buckets to an octave of nanoseconds: a quantile is known within a quarter of itself.
 /// The kernel's side counts in the same buckets, where a finer division costs memory for each task; requests are counted
@@ -33,7 +35,7 @@ impl From<Vec<(u8, u64)>> for Histogram {
         let mut histogram = Self::default();
         for (bucket, count) in pairs {
             if let Some(sum) = histogram.counts.get_mut(usize::from(bucket)) {
-                *sum = sum.saturating_add(count);
+                add_up(sum, count);
             }
         }
         histogram
@@ -62,6 +64,10 @@ fn bucket(ns: u64) -> usize {
     ((octave * 4) as usize + (ns >> (octave - 2) & 3) as usize).min(BUCKETS - 1)
 }
 
+fn add_up(sum: &mut u64, count: u64) {
+    *sum = sum.saturating_add(count).min(MOST);
+}
+
 impl Histogram {
     /// Of waits as long as these, ns, so many of each.
     pub fn of(waits: &[(u64, u64)]) -> Self {
@@ -78,21 +84,21 @@ impl Histogram {
     /// Counts as many waits of this length.
     pub fn add_many(&mut self, ns: u64, count: u64) {
         if let Some(sum) = self.counts.get_mut(bucket(ns)) {
-            *sum = sum.saturating_add(count);
+            add_up(sum, count);
         }
     }
 
     /// Adds another's counts.
     pub fn merge(&mut self, other: &Self) {
         for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
-            *sum = sum.saturating_add(*count);
+            add_up(sum, *count);
         }
     }
 
     /// Adds the counts of the first buckets.
     pub fn add_counts(&mut self, counts: &[u32]) {
         for (sum, count) in self.counts.iter_mut().zip(counts) {
-            *sum = sum.saturating_add(u64::from(*count));
+            add_up(sum, u64::from(*count));
         }
     }
 
@@ -209,6 +215,16 @@ mod tests {
     fn nothing_has_no_quantile() {
         assert_eq!(Histogram::default().quantile(0.5), None);
         assert!(Histogram::default().octaves_usec().is_empty());
+    }
+
+    /// As only a damaged file has them.
+    #[test]
+    fn more_waits_than_there_can_be_are_no_overflow() {
+        let mut histogram = Histogram::from((0u8..160).map(|bucket| (bucket, u64::MAX)).collect::<Vec<_>>());
+        histogram.merge(&histogram.clone());
+        histogram.add_many(1, u64::MAX);
+        assert!(histogram.total() > u64::MAX / 2 && histogram.quantile(0.5).is_some());
+        assert!(histogram.edge_beyond(0.5).is_some() && histogram.beyond(0) > 1e19);
     }
 
     #[test]
