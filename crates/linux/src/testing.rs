@@ -183,11 +183,7 @@ pub fn schedstat(pid: u32) -> [u64; 3] {
 /// It does not within a minute.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "waited a minute in vain until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    looked_for(5, 60, || holds().then_some(()).ok_or_else(|| format!("waited in vain until {what}")));
 }
 
 /// Looks until there is what is looked for, not so often that looking would matter.
@@ -195,13 +191,18 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// # Panics
 /// It does not come within so many seconds: with what the last look says.
 #[track_caller]
-pub fn awaited<T>(seconds: u64, mut look: impl FnMut() -> Result<T, String>) -> T {
+pub fn awaited<T>(seconds: u64, look: impl FnMut() -> Result<T, String>) -> T {
+    looked_for(50, seconds, look)
+}
+
+#[track_caller]
+fn looked_for<T>(every_ms: u64, seconds: u64, mut look: impl FnMut() -> Result<T, String>) -> T {
     let began = Instant::now();
     loop {
         match look() {
             Ok(found) => return found,
             Err(saw) => assert!(began.elapsed() < Duration::from_secs(seconds), "{saw} ({seconds} s)"),
         }
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(every_ms));
     }
 }

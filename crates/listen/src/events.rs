@@ -163,6 +163,7 @@ mod tests {
 
     use axum::Router;
     use axum::routing::get;
+    use evenkeel_linux::testing::until;
 
     use super::super::access::Entrance;
     use super::super::server::serve;
@@ -200,14 +201,6 @@ mod tests {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         stream
-    }
-
-    fn until(what: &str, is_so: impl Fn() -> bool) {
-        let until = std::time::Instant::now() + Duration::from_secs(60);
-        while !is_so() {
-            assert!(std::time::Instant::now() < until, "never {what}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 
     #[test]

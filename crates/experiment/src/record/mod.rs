@@ -210,6 +210,13 @@ pub struct Cell {
     pub notes: Vec<String>,
 }
 
+impl Cell {
+    /// Lengths of all tenants' runs that did their work, seconds.
+    pub fn run_lengths_s(&self) -> impl Iterator<Item = f64> {
+        self.tenants.iter().flat_map(|tenant| &tenant.runs).filter_map(RunRecord::length_s)
+    }
+}
+
 impl CellRecord for Record {
     const SCHEMA: &'static str = SCHEMA;
     type Cell = Cell;

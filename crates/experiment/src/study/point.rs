@@ -391,14 +391,7 @@ fn together(
             .zip(mean(&seen.iter().map(|w| w.to_s).collect::<Vec<_>>()))
             .map(|(from, to)| [from, to]),
         events_per_s: estimate(&sums).filter(|_| by_events && !seen.is_empty()),
-        run_s: summary(
-            &cells
-                .iter()
-                .map(|cell| {
-                    cell.tenants.iter().flat_map(|t| &t.runs).filter_map(RunRecord::length_s).collect()
-                })
-                .collect::<Vec<_>>(),
-        ),
+        run_s: summary(&cells.iter().map(|cell| cell.run_lengths_s().collect()).collect::<Vec<_>>()),
         woken_late_usec_max: releases(&|t| t.release.woken_late_usec),
         first_late_usec_max: releases(&|t| t.release.first_instruction_late_usec),
         harness_cpu_pct: most(cells.iter().filter_map(|cell| cell.host.harness_cpu_pct).collect()),

@@ -6,7 +6,7 @@ use evenkeel_base::stats::{mean, quantile};
 
 use super::words::{by, of, three};
 use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said};
-use crate::record::{Record, RunRecord};
+use crate::record::Record;
 use crate::study::asked::alone_ms;
 use crate::study::sample;
 use crate::study::{PointStudy, Study};
@@ -41,14 +41,8 @@ fn different(values: impl IntoIterator<Item = u64>) -> usize {
 /// Runs of all tenants of a point: of each repetition the statistic, or of the one repetition the runs themselves.
 fn run_ms(record: &Record, point: &PointStudy) -> Option<Mean> {
     let cells = sample::cells(record, point);
-    let runs = |cell: &&crate::record::Cell| -> Vec<f64> {
-        cell.tenants
-            .iter()
-            .flat_map(|t| t.runs.iter().filter_map(RunRecord::length_s))
-            .map(|s| 1e3 * s)
-            .collect()
-    };
-    Mean::of_groups(&cells.iter().map(runs).collect::<Vec<_>>())
+    let runs = cells.iter().map(|cell| cell.run_lengths_s().map(|s| 1e3 * s).collect());
+    Mean::of_groups(&runs.collect::<Vec<Vec<f64>>>())
 }
 
 /// Alone, units do not matter.
@@ -172,11 +166,7 @@ fn spread<'a>(record: &Record, study: &'a Study) -> Option<Draft<'a>> {
             let widths: Vec<f64> = sample::cells(record, p)
                 .into_iter()
                 .filter_map(|cell| {
-                    let mut runs: Vec<f64> = cell
-                        .tenants
-                        .iter()
-                        .flat_map(|t| t.runs.iter().filter_map(RunRecord::length_s))
-                        .collect();
+                    let mut runs: Vec<f64> = cell.run_lengths_s().collect();
                     runs.sort_by(f64::total_cmp);
                     Some(1e3 * (quantile(&runs, 0.95)? - quantile(&runs, 0.05)?))
                 })
