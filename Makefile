@@ -25,6 +25,9 @@ ANTAGONISTS ?= 100
 QUIET_MINUTES ?= 10
 # Of `make kubernetes-decisions`.
 DECISIONS ?= 20
+# Of `make kubernetes-churn`: pods, and over how many minutes.
+PODS ?= 200
+MINUTES ?= 30
 # Of `make serve-figures`: which (all).
 FIGURES ?=
 # Of `make fuzz`: seconds for each target, and which (all).
@@ -170,6 +173,11 @@ kubernetes-decisions: ## DECISIONS (20) there beside loops that never sleep, whi
 	@scripts/packages.sh build test kubernetes
 	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
 	@scripts/test-kubernetes.sh '$(CARGO_TARGET_DIR)/release/evenkeel' --decisions '$(DECISIONS)'
+
+kubernetes-churn: ## PODS (200) that start, resize, restart and end there in MINUTES (30) beside a promise: is a setting lost or fought over (as root)
+	@scripts/packages.sh build test kubernetes
+	@. scripts/lib.sh && need_cargo && cargo build --locked --release -p evenkeel
+	@scripts/test-kubernetes.sh '$(CARGO_TARGET_DIR)/release/evenkeel' --churn '$(PODS)' --minutes '$(MINUTES)'
 
 test-mcp: ## drive `evenkeel mcp` with the official client library (Python, from PyPI, in a folder of its own under target)
 	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Puts evenkeel into a real one-node Kubernetes and looks at what comes of it: test.py FOLDER IMAGE --program PROGRAM [--decisions N | --jobs]
+"""Puts evenkeel into a real one-node Kubernetes and looks at what comes of it: test.py FOLDER IMAGE --program PROGRAM [--decisions N | --churn PODS | --jobs]
 
 FOLDER is that of build.sh, IMAGE an archive that make-packages.sh wrote. Needs root; takes some eight minutes. The cluster is
-ended whatever happens, and the host compared with what it was. With --decisions: only these, of some 90 s each. With --jobs: only the indexed
+ended whatever happens, and the host compared with what it was. With --decisions: only these, of some 90 s each.
+With --churn: only so many pods that come and go within --minutes, beside a promise. With --jobs: only the indexed
 Jobs, a minute. PROGRAM writes their manifests and merges what they leave.
 """
 
@@ -14,6 +15,7 @@ import sys
 import time
 
 import acts
+import churn
 import decisions
 import install
 import jobs
@@ -94,6 +96,8 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--jobs", action="store_true")
     parser.add_argument("--decisions", type=int, default=0, metavar="N")
+    parser.add_argument("--churn", type=int, default=0, metavar="PODS")
+    parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()
     cluster = Cluster(os.path.realpath(args.folder))
@@ -108,6 +112,8 @@ def main():
             jobs.indexed(cluster, args.program)
         elif args.decisions:
             decisions.run(cluster, args.decisions, args.seed)
+        elif args.churn:
+            churn.run(cluster, args.churn, args.minutes, args.seed)
         else:
             steps(cluster, args.program)
     except (Failed, OSError, KeyError, ValueError, subprocess.SubprocessError) as error:

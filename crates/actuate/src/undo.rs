@@ -64,6 +64,19 @@ impl Entry {
         };
     }
 
+    /// The kubelet's value was found where ours is to go. It has no opinion on ours: it says again what its pods ask for, which may
+    /// be more or less than before. So that is what goes back at the end.
+    pub fn follow(&mut self, present: &Setting) {
+        self.original = present.clone();
+        self.wrote.clear();
+        (self.journaled, self.state) = (0, State::Back);
+    }
+
+    /// Whether the kubelet sets this property again whenever its pods change.
+    pub fn is_kubelets(&self) -> bool {
+        self.knob == Knob::Weight && matches!(&self.target, Target::Group(group) if group.is_kubelets())
+    }
+
     /// Whether the task has this policy from us and not from where it was found.
     pub fn gave_policy(&self, policy: SchedPolicy) -> bool {
         let is = |setting: &Setting| matches!(setting, Setting::Sched(attr) if attr.policy == policy);

@@ -322,3 +322,36 @@ fn a_cgroup_made_anew_under_its_name_is_another_one() {
         assert_eq!(weight(&host), Setting::Weight(300), "killed: {killed}");
     }
 }
+
+/// The kubelet gives a group what its pods ask for, whatever was there. Elsewhere another value is somebody's decision.
+#[test]
+fn the_weight_that_the_kubelet_sets_is_what_goes_back_and_any_other_stays() {
+    for (path, follows) in [
+        ("/kubepods/burstable", true),
+        ("/docker/x/kubepods/podu/c", true),
+        ("/kubepods.slice/kubepods-burstable.slice", true),
+        ("/kubepodsless/c", false),
+    ] {
+        for killed in [false, true] {
+            let (host, mut actuator) = opened();
+            let target = Target::Group(host.world.add_group(path, false, &[Setting::Weight(358)]));
+            let ours = |weight| plan(vec![(target.clone(), Setting::Weight(weight))]);
+            assert_eq!(actuator.set(&ours(500), &all).applied(), 1, "{path}");
+            // More pods, then fewer.
+            for kubelets in [389, 240] {
+                host.world.put(&target, &Setting::Weight(kubelets));
+                let verdict = actuator.amend(&ours(500).changes, &all).changes.remove(0).verdict;
+                let is_again = matches!(&verdict, Verdict::Applied(applied) if applied.from == Setting::Weight(kubelets));
+                assert_eq!(is_again, follows, "{path}: {verdict:?}");
+            }
+            if killed {
+                drop(actuator);
+                assert!(host.restore().unwrap().report.failed.is_empty());
+            } else {
+                actuator.close();
+            }
+            let left = host.world.values()[&(target.clone(), Knob::Weight)].clone();
+            assert_eq!(left, Setting::Weight(240), "{path}, killed: {killed}");
+        }
+    }
+}

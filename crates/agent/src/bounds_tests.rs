@@ -400,7 +400,7 @@ impl Case {
             self.meanwhile(random);
             let changes = wanted.unwrap_or_default();
             let report = amend(&mut actuator, &changes, &bounds);
-            keeper.learn(&report);
+            keeper.learn(&report, Instant::now());
             judged = self.judge(judged, &weights).map_err(|why| format!("{why} by a promise"))?;
             plans += u64::from(!changes.is_empty());
         }

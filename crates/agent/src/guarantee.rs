@@ -83,7 +83,7 @@ impl Promises {
         let Some(changes) = self.keeper.tick(Instant::now(), at_once) else { return };
         if !changes.is_empty() {
             let report = controls.amend(&changes);
-            self.keeper.learn(&report);
+            self.keeper.learn(&report, Instant::now());
         }
     }
 }
@@ -110,7 +110,7 @@ impl Component for Promises {
             return Next::SetAll;
         }
         let report = controls.amend(&self.keeper.weights());
-        self.keeper.learn_rewrites(&report, Instant::now());
+        self.keeper.learn(&report, Instant::now());
         self.correct(true, controls);
         Next::Stays
     }

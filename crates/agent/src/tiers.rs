@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_base::{GroupView, Observation, SchedPolicy, TaskView};
+use evenkeel_base::{GroupView, Observation, SchedPolicy, TaskView, is_kubepods};
 
 use crate::trusted::Trusted;
 
@@ -68,8 +68,7 @@ pub fn of(task: &TaskView, observation: &Observation, trusted: &Trusted) -> Opti
 /// A pod's class, by where the kubelet puts its cgroup, with the drivers `cgroupfs` (`/kubepods/besteffort/pod…`) and `systemd`
 /// (`/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod….slice`); `None` for what is in no pod.
 fn quality_of_service(path: &str) -> Option<&'static str> {
-    let mut parts =
-        path.split('/').skip_while(|part| *part != "kubepods" && *part != "kubepods.slice").skip(1);
+    let mut parts = path.split('/').skip_while(|part| !is_kubepods(part)).skip(1);
     let next = parts.next()?;
     match next.strip_prefix("kubepods-").unwrap_or(next) {
         "besteffort" | "besteffort.slice" => Some("besteffort"),

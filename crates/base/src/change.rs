@@ -15,6 +15,18 @@ pub struct GroupRef {
     pub v2: bool,
 }
 
+impl GroupRef {
+    /// Whether the kubelet made it: the group of all pods, those by quality of service, a pod's, a container's.
+    pub fn is_kubelets(&self) -> bool {
+        self.path.split('/').any(is_kubepods)
+    }
+}
+
+/// Whether a part of a path is the group of all pods, with the kubelet's driver `cgroupfs` or `systemd`.
+pub fn is_kubepods(part: &str) -> bool {
+    matches!(part, "kubepods" | "kubepods.slice")
+}
+
 /// What is changed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

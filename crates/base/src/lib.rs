@@ -24,7 +24,9 @@ pub mod text;
 pub mod topology;
 pub mod waits;
 
-pub use change::{Change, FollowingLimit, GroupRef, HostScheduler, Knob, NetKnob, Plan, Setting, Target};
+pub use change::{
+    Change, FollowingLimit, GroupRef, HostScheduler, Knob, NetKnob, Plan, Setting, Target, is_kubepods,
+};
 pub use cpuset::CpuSet;
 pub use facts::{HostFacts, Known};
 pub use file_error::{FileError, nearest};

@@ -72,8 +72,11 @@ impl<K: Kernel> Actuator<K> {
                 }
                 let ours = entry.wrote.iter().any(|wrote| same(&present, wrote, widest.as_ref()));
                 if !ours && !same(&present, &entry.original, widest.as_ref()) {
-                    entry.dispute();
-                    return Err(Verdict::Conflict(present));
+                    if !entry.is_kubelets() {
+                        entry.dispute();
+                        return Err(Verdict::Conflict(present));
+                    }
+                    entry.follow(&present);
                 }
                 index
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::run::GuaranteeStatus;
-use evenkeel_base::{Change, Knob, Observation, Target, TaskId, TaskView};
+use evenkeel_base::{Change, Knob, Observation, Setting, Target, TaskId, TaskView};
 use evenkeel_policy::guarantee::Admissions;
 use evenkeel_policy::guarantee::control::Lag;
 use evenkeel_policy::guarantee::nice::Dither;
@@ -34,6 +34,8 @@ const DAY_S: f64 = 86_400.0;
 pub(crate) struct InForce {
     pub change: Change,
     pub at: Instant,
+    /// What was there after it was written.
+    pub stands: Option<Setting>,
     /// Whether another manager, such as the kubelet, writes the property, too.
     pub shared: bool,
 }
@@ -207,11 +209,25 @@ impl Keeper {
         (total.watched_s <= DAY_S).then_some(total.broken_s)
     }
 
-    /// Notes what could not be set of what is in force for promises.
-    pub fn learn(&mut self, report: &SetReport) {
+    /// Notes what could not be set of what is in force for promises, and where another manager had put its own value.
+    pub fn learn(&mut self, report: &SetReport, now: Instant) {
         for outcome in &report.changes {
-            if !self.sets(&outcome.target, outcome.knob) {
+            let Some(in_force) = self.in_force.get_mut(&(outcome.target.clone(), outcome.knob)) else {
                 continue;
+            };
+            if let Verdict::Applied(applied) = &outcome.verdict {
+                let stood = in_force.stands.replace(applied.now.clone());
+                let is_rewritten = stood.is_some_and(|stood| stood != applied.from);
+                if outcome.knob == Knob::Weight && is_rewritten {
+                    in_force.at = now;
+                    if !std::mem::replace(&mut in_force.shared, true) {
+                        self.messages.notes.push(format!(
+                            "guarantee: somebody else set weight of {} as well; the promised one stands again, and follows its \
+                             promise seldom from now on",
+                            outcome.target
+                        ));
+                    }
+                }
             }
             let why = match &outcome.verdict {
                 Verdict::Applied(_) | Verdict::Unchanged | Verdict::Gone => None,
@@ -242,25 +258,7 @@ impl Keeper {
         weights.map(|(_, in_force)| in_force.change.clone()).collect()
     }
 
-    /// Notes which of [`Keeper::weights`] had to be written again, as another manager had put its own value there.
-    pub fn learn_rewrites(&mut self, report: &SetReport, now: Instant) {
-        for outcome in &report.changes {
-            let (Verdict::Applied(_), target) = (&outcome.verdict, &outcome.target) else { continue };
-            let Some(in_force) = self.in_force.get_mut(&(target.clone(), outcome.knob)) else { continue };
-            in_force.at = now;
-            if !std::mem::replace(&mut in_force.shared, true) {
-                let note = format!(
-                    "guarantee: somebody else set {} of {target} as well; the promised one stands again, and follows its \
-                     promise seldom from now on",
-                    outcome.knob.name()
-                );
-                self.messages.notes.push(note);
-            }
-        }
-        self.learn(report);
-    }
-
-    /// Promises that a entity carries.
+    /// Promises that an entity carries.
     fn concerned(&self, target: &Target) -> BTreeSet<usize> {
         let entities =
             self.layout.held.iter().filter(|(_, held)| held.target == *target).map(|(entity, _)| *entity);

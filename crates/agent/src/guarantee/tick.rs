@@ -212,6 +212,7 @@ impl Keeper {
             let key = (change.target.clone(), change.knob());
             let before = self.in_force.get(&key);
             let shared = before.is_some_and(|before| before.shared);
+            let stands = before.and_then(|before| before.stands.clone());
             if let Some(in_force) = before {
                 let worth = match (&in_force.change.to, &change.to) {
                     (Setting::Weight(old), Setting::Weight(new)) => {
@@ -229,7 +230,7 @@ impl Keeper {
                     continue;
                 }
             }
-            self.in_force.insert(key, InForce { change: change.clone(), at: now, shared });
+            self.in_force.insert(key, InForce { change: change.clone(), at: now, stands, shared });
             changes.push(change);
         }
         changes
@@ -257,40 +258,48 @@ mod tests {
         Change { target: Target::Group(group), to: Setting::Weight(raw), why: String::new() }
     }
 
-    fn applied() -> Applied {
-        Applied { from: Setting::Weight(100), now: Setting::Weight(500) }
-    }
-
-    fn written(verdict: Verdict) -> SetReport {
-        let change = weight(500);
+    /// What came of a weight that was there when another was written.
+    fn written(from: u64, to: u64) -> SetReport {
+        let change = weight(to);
+        let verdict = match from == to {
+            true => Verdict::Unchanged,
+            false => Verdict::Applied(Applied { from: Setting::Weight(from), now: Setting::Weight(to) }),
+        };
         let outcome = ChangeOutcome { knob: change.knob(), target: change.target, to: change.to, verdict };
         SetReport { changes: vec![outcome], ..SetReport::default() }
     }
 
     #[test]
     fn a_weight_that_another_manager_writes_too_follows_seldom() {
-        let (mut keeper, start) = (Keeper::default(), Instant::now());
+        let start = Instant::now();
         let after = |s: u64| start + Duration::from_secs(s);
-        assert_eq!(keeper.differing(vec![weight(500)], start), [weight(500)]);
-        // A value that still stands is nobody's doing, and small changes are written.
-        keeper.learn_rewrites(&written(Verdict::Unchanged), after(1));
-        assert_eq!(keeper.differing(vec![weight(520)], after(1)), [weight(520)]);
-        assert!(keeper.take_notes().is_empty());
+        for wanted in [520, 540] {
+            let mut keeper = Keeper::default();
+            assert_eq!(keeper.differing(vec![weight(500)], start), [weight(500)]);
+            keeper.learn(&written(100, 500), start);
+            // A value that still stands is nobody's doing, and small changes are written.
+            keeper.learn(&written(500, 500), after(1));
+            assert_eq!(keeper.differing(vec![weight(520)], after(1)), [weight(520)]);
+            keeper.learn(&written(500, 520), after(1));
+            assert!(keeper.take_notes().is_empty());
 
-        // It had to be written again: from here on only what is worth it, and not at once.
-        keeper.learn_rewrites(&written(Verdict::Applied(applied())), after(60));
-        assert_eq!(keeper.differing(vec![weight(560)], after(61)), []);
-        assert_eq!(keeper.differing(vec![weight(700)], after(64)), []);
-        assert_eq!(keeper.differing(vec![weight(700)], after(65)), [weight(700)]);
+            // It had to be written again, the same or a step further: from here on only what is worth it, and not at once.
+            keeper.differing(vec![weight(wanted)], after(60));
+            keeper.learn(&written(100, wanted), after(60));
+            assert_eq!(keeper.differing(vec![weight(560)], after(61)), []);
+            assert_eq!(keeper.differing(vec![weight(700)], after(64)), []);
+            assert_eq!(keeper.differing(vec![weight(700)], after(65)), [weight(700)]);
+            keeper.learn(&written(wanted, 700), after(65));
 
-        // Said once.
-        keeper.learn_rewrites(&written(Verdict::Applied(applied())), after(120));
-        let notes = keeper.take_notes();
-        assert_eq!(notes.len(), 1, "{notes:?}");
-        assert!(
-            notes[0].contains("somebody else set weight of") && notes[0].contains("/kubepods/burstable"),
-            "{notes:?}"
-        );
+            // Said once.
+            keeper.learn(&written(120, 700), after(120));
+            let notes = keeper.take_notes();
+            assert_eq!(notes.len(), 1, "{notes:?}");
+            assert!(
+                notes[0].contains("somebody else set weight of") && notes[0].contains("/kubepods/burstable"),
+                "{notes:?}"
+            );
+        }
     }
 
     /// 40 % for a cgroup in which this task is.
