@@ -46,6 +46,8 @@ class Writers:
                 events = os.read(self.queue, 65536)
             except BlockingIOError:
                 return
+            except OSError:
+                continue  # Its cgroup is gone before its file could be opened.
             at = 0
             while at < len(events):
                 length, _, _, _, mask, file, pid = EVENT.unpack_from(events, at)
