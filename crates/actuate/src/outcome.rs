@@ -104,6 +104,14 @@ pub struct Item {
     pub note: Option<String>,
 }
 
+impl Item {
+    /// Which property of whom, and what went wrong.
+    pub fn in_words(&self) -> String {
+        let why = self.note.as_deref().map_or_else(String::new, |note| format!(" ({note})"));
+        format!("{} of {}{why}", self.knob.name(), self.target)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct RestoreReport {
     /// Written back and verified.

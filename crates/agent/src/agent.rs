@@ -29,6 +29,7 @@ use crate::kept::KeptChange;
 use crate::measure::{Owners, window};
 use crate::oldest_kernel;
 use crate::proposals::default_plan;
+use crate::record::is_left;
 use crate::runq_latency::RunqLatency;
 use crate::scheduler;
 use crate::slo::Span;
@@ -322,7 +323,8 @@ impl Agent {
             let plan = self.plan.clone();
             self.set(&plan);
         }
-        let notes = self.components.take_notes();
+        let mut notes = self.components.take_notes();
+        notes.extend(self.controls.take_notes());
         notes.iter().for_each(|note| watcher.event(&Event::Note(note)));
         for met in self.controls.take_interferences() {
             watcher.event(&Event::Interference { target: &met.target, what: &met.what });
@@ -462,9 +464,9 @@ impl Agent {
         let report = std::mem::take(&mut self.controls).close();
         self.note_effect();
         self.log.record.settings = KERNEL_DEFAULT.to_owned();
-        self.log.record.changes.clear();
+        self.log.record.changes.retain(|change| is_left(change, &report));
         self.log.record.own_cost = self.log.cost.read();
-        self.log.recorder.set_changes(&[]);
+        self.log.recorder.set_changes(&self.log.record.changes);
         self.log.recorder.finish_run(&self.log.record, outcome);
         self.log.recorder.flush();
         report

@@ -3,12 +3,13 @@
 //!
 //! Controls that are dropped without [`Controls::close`] restore everything by the journal.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use evenkeel_actuate::{Actuator, Left, Linux, RestoreReport, SetReport, Verdict};
+use evenkeel_actuate::{Actuator, Item, Left, Linux, RestoreReport, SetReport, Verdict};
 use evenkeel_base::text::count;
 use evenkeel_base::{
-    Change, CpuQuota, GroupRef, Observation, Plan, Setting, Target, TaskId, TaskView, Topology,
+    Change, CpuQuota, GroupRef, Knob, Observation, Plan, Setting, Target, TaskId, TaskView, Topology,
 };
 use evenkeel_linux::fault;
 use evenkeel_linux::mountinfo::Hierarchy;
@@ -49,6 +50,41 @@ pub(crate) struct Controls {
     /// Something may be in force: whoever drops the controls without closing them has it restored.
     unrestored: bool,
     interferences: Vec<Interference>,
+    unrestored_values: Unrestored,
+}
+
+/// Values that should have been restored by now and could not be. Each set tries again.
+#[derive(Default)]
+struct Unrestored {
+    values: HashSet<(Target, Knob)>,
+    notes: Vec<String>,
+}
+
+/// Values that one note names; of more it says how many.
+const NAMED: usize = 5;
+
+impl Unrestored {
+    /// Takes in what a set came to. Each value is told once, until it is restored or set anew.
+    fn take_in(&mut self, report: &SetReport) {
+        let back = &report.back;
+        for item in [&back.put_back, &back.already, &back.gone, &back.conflicts].into_iter().flatten() {
+            self.values.remove(&(item.target.clone(), item.knob));
+        }
+        let in_force = |verdict: &Verdict| matches!(verdict, Verdict::Applied(_) | Verdict::Unchanged);
+        for change in report.changes.iter().filter(|change| in_force(&change.verdict)) {
+            self.values.remove(&(change.target.clone(), change.knob));
+        }
+        let new = back.failed.iter().filter(|item| self.values.insert((item.target.clone(), item.knob)));
+        let mut told: Vec<String> = new.map(Item::in_words).collect();
+        if told.len() > NAMED {
+            let more = format!("{} more", told.len() - NAMED);
+            told.truncate(NAMED);
+            told.push(more);
+        }
+        if !told.is_empty() {
+            self.notes.push(format!("not restored yet, the next change tries again: {}", told.join(", ")));
+        }
+    }
 }
 
 impl Controls {
@@ -159,24 +195,30 @@ impl Controls {
         let Some(actuator) = &mut self.actuator else { return (SetReport::default(), None) };
         let report = bounds::set(actuator, plan, &self.bounds);
         fault::point("agent.set");
-        self.interferences.extend(interferences(&report));
-        self.interferences.truncate(INTERFERENCES);
+        self.take_in(&report);
         (report, self.follow(&plan.pull, &plan.before))
     }
 
     /// Makes these changes on top of what is in force.
     pub fn amend(&mut self, changes: &[Change]) -> SetReport {
-        let _still = self.puller.as_ref().map(Puller::still);
-        match &mut self.actuator {
-            Some(actuator) => {
-                let report = bounds::amend(actuator, changes, &self.bounds);
-                fault::point("agent.amend");
-                self.interferences.extend(interferences(&report));
-                self.interferences.truncate(INTERFERENCES);
-                report
-            }
-            None => SetReport::default(),
-        }
+        let still = self.puller.as_ref().map(Puller::still);
+        let Some(actuator) = &mut self.actuator else { return SetReport::default() };
+        let report = bounds::amend(actuator, changes, &self.bounds);
+        fault::point("agent.amend");
+        drop(still);
+        self.take_in(&report);
+        report
+    }
+
+    fn take_in(&mut self, report: &SetReport) {
+        self.interferences.extend(interferences(report));
+        self.interferences.truncate(INTERFERENCES);
+        self.unrestored_values.take_in(report);
+    }
+
+    /// What people are to be told since the last call.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.unrestored_values.notes)
     }
 
     /// Values of somebody else's met since the last call.
@@ -313,10 +355,46 @@ impl Drop for Controls {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_actuate::{ChangeOutcome, Item};
-    use evenkeel_base::Knob;
+    use evenkeel_actuate::ChangeOutcome;
 
     use super::*;
+
+    #[test]
+    fn a_value_that_could_not_be_restored_is_told_once_until_it_is() {
+        let item = |path: &str| Item {
+            target: Target::Group(GroupRef { path: path.into(), v2: true }),
+            knob: Knob::Weight,
+            comm: None,
+            found: None,
+            original: Setting::Weight(100),
+            descendant: false,
+            note: Some("not permitted".into()),
+        };
+        let mut unrestored = Unrestored::default();
+        let mut told = |failed: &[&str], put_back: &[&str]| {
+            let of = |paths: &[&str]| paths.iter().copied().map(item).collect();
+            let back =
+                RestoreReport { failed: of(failed), put_back: of(put_back), ..RestoreReport::default() };
+            unrestored.take_in(&SetReport { back, ..SetReport::default() });
+            std::mem::take(&mut unrestored.notes)
+        };
+        let words = "not restored yet, the next change tries again: weight of ";
+        assert!(told(&[], &["/a"]).is_empty());
+        let first = told(&["/a"], &[]);
+        assert!(first.len() == 1 && first[0].starts_with(words) && first[0].ends_with("(not permitted)"), "{first:?}");
+        assert!(told(&["/a"], &[]).is_empty(), "it was told");
+        assert!(told(&[], &["/a"]).is_empty());
+        assert_eq!(told(&["/a"], &[]), first, "it was back meanwhile");
+        let many = told(&["/a", "/1", "/2", "/3", "/4", "/5", "/6", "/7"], &[]);
+        assert!(many[0].ends_with(", 2 more") && !many[0].contains("/a"), "{many:?}");
+        // Set anew it is no value that should be back.
+        let target = item("/a").target;
+        let set = |verdict| ChangeOutcome { target: target.clone(), knob: Knob::Weight, to: Setting::Weight(1), verdict };
+        unrestored.take_in(&SetReport { changes: vec![set(Verdict::Gone)], ..SetReport::default() });
+        assert!(unrestored.values.contains(&(target.clone(), Knob::Weight)));
+        unrestored.take_in(&SetReport { changes: vec![set(Verdict::Unchanged)], ..SetReport::default() });
+        assert!(!unrestored.values.contains(&(target.clone(), Knob::Weight)));
+    }
 
     #[test]
     fn what_somebody_else_set_is_told_and_nothing_else() {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use evenkeel_actuate::RestoreReport;
 use evenkeel_base::run::{ChangeRecord, Stage};
 use evenkeel_base::{Change, Observation, Target, TaskId};
 use evenkeel_linux::sys::wall_ns;
@@ -122,9 +123,48 @@ fn continued(change: ChangeRecord, before: &[ChangeRecord]) -> ChangeRecord {
     }
 }
 
+/// Whether a change is still in force, for it could not be restored.
+pub(crate) fn is_left(change: &ChangeRecord, report: &RestoreReport) -> bool {
+    report.failed.iter().any(|item| {
+        let (task, group) = match &item.target {
+            Target::Task(id) => (Some(*id), None),
+            Target::Group(group) => (None, Some(group.path.as_str())),
+            Target::Net(_) | Target::Host => (None, None),
+        };
+        change.knob == item.knob.name() && change.task == task && change.group.as_deref() == group
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use evenkeel_actuate::Item;
+    use evenkeel_base::{GroupRef, Knob, Setting};
+
     use super::*;
+
+    #[test]
+    fn a_change_that_could_not_be_restored_is_still_in_force() {
+        let item = |path: &str, knob| Item {
+            target: Target::Group(GroupRef { path: path.into(), v2: true }),
+            knob,
+            comm: None,
+            found: None,
+            original: Setting::Weight(100),
+            descendant: false,
+            note: None,
+        };
+        let change = |path: &str| ChangeRecord {
+            group: Some(path.into()),
+            knob: "weight".into(),
+            ..ChangeRecord::default()
+        };
+        let report = RestoreReport {
+            failed: vec![item("/a", Knob::Weight), item("/b", Knob::Quota)],
+            put_back: vec![item("/c", Knob::Weight)],
+            ..RestoreReport::default()
+        };
+        assert_eq!(["/a", "/b", "/c"].map(|path| is_left(&change(path), &report)), [true, false, false]);
+    }
 
     #[test]
     fn a_change_that_stays_in_force_keeps_the_time_of_its_write() {

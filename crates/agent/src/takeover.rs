@@ -217,13 +217,9 @@ impl Agent {
             let note = format!("{} other values of the run before were restored", back.put_back.len());
             watcher.event(&Event::Note(&note));
         }
-        for (items, what) in [
-            (&back.conflicts, "was changed by somebody else and is left as it is"),
-            (&back.failed, "could not be restored yet"),
-        ] {
-            for item in items.iter().take(5) {
-                watcher.event(&Event::Note(&format!("{} of {} {what}", item.knob.name(), item.target)));
-            }
+        for item in back.conflicts.iter().take(5) {
+            let what = "was changed by somebody else and is left as it is";
+            watcher.event(&Event::Note(&format!("{} of {} {what}", item.knob.name(), item.target)));
         }
     }
 

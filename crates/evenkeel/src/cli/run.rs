@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use evenkeel_actuate::TurnGuard;
+use evenkeel_actuate::{Item, TurnGuard};
 use evenkeel_agent::governor::check_instance;
 use evenkeel_agent::{Agent, AutoLimit, Event, Watcher};
 use evenkeel_linux::Root;
@@ -271,14 +271,7 @@ fn left(back: &evenkeel_actuate::RestoreReport) -> String {
             (what, &back.failed, back.unseen.len())
         }
     };
-    let named: Vec<String> = items
-        .iter()
-        .take(5)
-        .map(|item| {
-            let why = item.note.as_deref().map_or_else(String::new, |note| format!(" ({note})"));
-            format!("{} of {}{why}", item.knob.name(), item.target)
-        })
-        .collect();
+    let named: Vec<String> = items.iter().take(5).map(Item::in_words).collect();
     let more = items.len() + unseen - named.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{what}: {}{more}", named.join(", "))

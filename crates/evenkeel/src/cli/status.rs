@@ -63,10 +63,14 @@ fn read(state_dir: &Path) -> anyhow::Result<(Option<StoredRun>, Option<Agent>, S
     let store = Store::open_read_only(&state_dir.join(evenkeel_store::FILE_NAME))?;
     let mut last = store.map_or(Ok(None), |store| store.last_run())?;
     let state = State::of(last.as_ref(), agent.as_ref());
-    if let Some(run) = last.as_mut().filter(|_| state == State::Killed && !has_journal(state_dir)) {
-        // As after a run that ended: what it set was restored.
+    let is_over = state == State::Ended || state == State::Killed && !has_journal(state_dir);
+    if let Some(run) = last.as_mut().filter(|_| is_over) {
+        // Nothing of it is in force but what could not be restored: what it brought is in the history.
         run.record.settings = KERNEL_DEFAULT.to_owned();
-        run.record.changes.clear();
+        (run.record.now, run.record.effect_now) = (None, None);
+        if state == State::Killed {
+            run.record.changes.clear();
+        }
     }
     Ok((last, agent, state))
 }
@@ -156,6 +160,7 @@ fn json(last: Option<&StoredRun>, agent: Option<&Agent>, state: State) -> String
 
 /// Who is at work, and the last run, in a line each.
 fn headline(state_dir: &Path, last: Option<&StoredRun>, agent: Option<&Agent>, state: State) -> String {
+    let is_left = agent.is_none() && has_journal(state_dir);
     let agent = match agent {
         None => "No agent is running.".to_owned(),
         Some(Agent(None)) => "An agent is running (its pid is not known).".to_owned(),
@@ -172,10 +177,11 @@ fn headline(state_dir: &Path, last: Option<&StoredRun>, agent: Option<&Agent>, s
     let headline = match state {
         State::Running | State::None => format!("Run {}, started {started} UTC:", last.id.0),
         State::Ended => format!(
-            "Last run: {}, started {started} UTC, ended {} UTC ({}).",
+            "Last run: {}, started {started} UTC, ended {} UTC ({}).{}",
             last.id.0,
             last.ended_ns.map_or_else(|| "?".to_owned(), time::short),
-            last.outcome.as_deref().unwrap_or("?")
+            last.outcome.as_deref().unwrap_or("?"),
+            if is_left { " Changes are left: `evenkeel restore` puts them back." } else { "" }
         ),
         State::Killed => format!(
             "Last run: {}, started {started} UTC, did not end by itself{}",

@@ -1,6 +1,6 @@
 //! Runs that did not end by themselves.
 
-use evenkeel_base::run::RunRecord;
+use evenkeel_base::run::{EffectNow, Estimate, RunRecord};
 use evenkeel_store::{Limits, Store};
 use serde_json::Value;
 
@@ -54,8 +54,20 @@ fn status_knows_a_killed_run_from_a_living_agent() {
     assert_eq!((&status["state"], &status["agent"]["pid"]), (&"running".into(), &std::process::id().into()));
     assert_eq!(status["fulfilment"]["now"], Value::Null);
     assert!(ok(state.path(), &["status"]).contains(&format!("pid {}", std::process::id())));
+    let estimate = Some(Estimate { value: 0.99, low: 0.98, high: 1.0 });
+    let effect = Some(EffectNow { blocks: 3, ..EffectNow::default() });
+    let record = RunRecord { baseline: estimate, now: estimate, effect_now: effect, ..record };
     store.finish_run(run, &record, "done").unwrap();
     drop(lock);
     let status = document(state.path(), &["status"]);
     assert_eq!((&status["state"], &status["outcome"]), (&"ended".into(), &"done".into()));
+    // Its settings are gone, and with them what they bring.
+    let fulfilment = &status["fulfilment"];
+    assert_eq!((&fulfilment["baseline"], &fulfilment["now"]), (&0.99.into(), &Value::Null));
+    assert_eq!(status["effect_now"], Value::Null);
+    let left = || ok(state.path(), &["status"]).contains("Changes are left: `evenkeel restore`");
+    assert!(!left());
+    // It ended, and could not restore everything.
+    std::fs::write(&journal, "").unwrap();
+    assert!(left());
 }
