@@ -391,6 +391,22 @@ fn a_present_state_that_breaks_a_protection_is_given_up_for_the_host_as_found() 
     let decision = protected(&[(146.0, 20.0, 9.0), (120.0, 30.0, 1.0)], None, 1, 3);
     assert_eq!(decision.winner, 1, "{decision:?}");
     assert!(decision.verdicts[0].why.starts_with("taken back:"), "{decision:?}");
+    // Nothing was proved of the baseline, nor of anybody before another candidate.
+    assert!(decision.verdicts[1].why.starts_with("kept: instead of the present state"), "{decision:?}");
+    let mut late = {
+        let protection = LatencyTarget { name: "container:web".into(), ..LatencyTarget::default() };
+        Trial::new(2, TrialRules::default(), PACE).protecting(vec![protection], 1)
+    };
+    while late.entries[2].windows.is_empty()
+        && let Some(turn) = late.next(200.0)
+    {
+        let long = if turn.candidate == 0 { (9_000_000, 150) } else { (1_000_000, 3) };
+        let waits = Histogram::of(&[(100_000, 300 - long.1), long]);
+        late.record(summary(120.0, 20.0), vec![Some(waits)]);
+    }
+    let late = late.decide();
+    let whys: Vec<&str> = late.verdicts.iter().map(|verdict| verdict.why.as_str()).collect();
+    assert_eq!((late.winner, whys[2]), (1, "taken back: no time was left to confirm it"), "{whys:?}");
     // One that does not is kept.
     assert_eq!(protected(&[(146.0, 20.0, 1.0), (120.0, 30.0, 1.0)], None, 1, 3).winner, 0);
 }

@@ -28,13 +28,15 @@ impl Trial {
         let waits = if self.objective.is_for_services() { String::new() } else { self.waits(verdict) };
         let gain = self.claim(verdict) + &waits + &self.protected(verdict);
         if candidate == winner {
-            return format!("kept: {gain}");
+            // The host as found needs no proof.
+            let fallback = "instead of the present state, which breaks a promise; nothing is shown to be better";
+            return format!("kept: {}", if self.winner.is_some() { gain.as_str() } else { fallback });
         }
         let out = &self.entries[candidate].out;
-        let not_confirmed = match winner {
-            0 if self.stopped => "the run was stopped before it was confirmed",
-            0 => "no time was left to confirm it",
-            _ => "another was confirmed before it",
+        let not_confirmed = match self.winner {
+            None if self.stopped => "the run was stopped before it was confirmed",
+            None => "no time was left to confirm it",
+            Some(_) => "another was confirmed before it",
         };
         match (out, verdict.windows, verdict.pairs) {
             (Some(out), 0, _) => format!("not tried: {out}"),
