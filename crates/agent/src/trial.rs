@@ -321,7 +321,7 @@ impl Agent {
             self.decisions.outside = None;
         }
         self.stop_puller(watcher);
-        self.note_trial(&decision, candidates, &fulfilments, &predicted, (started_ns, pace), watcher);
+        self.note_trial(&decision, candidates, &fulfilments, &predicted, started_ns, watcher);
         let effect = effect(&decision.verdicts[decision.winner].why, predicted[decision.winner].as_ref());
         self.note_settings(Some(&effect), observation);
         watcher.event(&Event::Decided { decision: &decision, candidates });
@@ -388,7 +388,7 @@ impl Agent {
         candidates: &[Plan],
         fulfilments: &[Vec<f64>],
         predicted: &[Option<Prediction>],
-        (started_ns, pace): (u64, Pace),
+        started_ns: u64,
         watcher: &mut dyn Watcher,
     ) {
         let bounded = |e: Option<Estimate>| e.filter(|e| e.low.is_finite() && e.high.is_finite());
@@ -402,7 +402,7 @@ impl Agent {
             let stage = Stage {
                 name: StageName { act: Some(Act::Trial), settings: plan.name.clone() },
                 started_ns,
-                seconds: verdict.windows as f64 * pace.window_s,
+                seconds: verdict.seconds,
                 cpu_pct: bounded(verdict.got_pct),
                 wait_per_ran: bounded(verdict.wait_per_ran),
                 fulfilment: fulfilment(index),

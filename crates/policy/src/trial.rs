@@ -457,6 +457,7 @@ impl Trial {
         }
         Verdict {
             windows: entry.windows.len(),
+            seconds: entry.windows.iter().map(|window| window.seconds).sum(),
             pairs: confirmation.map_or(0, Confirmation::pairs),
             evidence: confirmation.map_or(1.0, Confirmation::evidence),
             got_pct: column(&|w| Some(w.got_pct)),

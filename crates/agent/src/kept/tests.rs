@@ -250,6 +250,7 @@ fn verdict(protected_ms: &[u64], gain: f64) -> Verdict {
     let gain = evenkeel_base::run::Estimate { value: gain, low: 1.0, high: f64::INFINITY };
     Verdict {
         windows: 8,
+        seconds: 8.0,
         pairs: 8,
         evidence: 30.0,
         got_pct: None,

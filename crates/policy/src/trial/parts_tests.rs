@@ -239,9 +239,10 @@ fn what_a_decision_gains_is_a_share_of_the_cpu_got_in_its_pairs() {
 fn the_age_of_settings_is_the_time_since_they_took_hold() {
     let mut trial = Trial::new(1, TrialRules::default(), PACE);
     let mut noise = 1.0;
-    let mut held = Vec::new();
+    let (mut held, mut measured_s) = (Vec::new(), 0.0);
     while let Some(turn) = trial.next(1e3) {
         noise = -noise;
+        measured_s += turn.window_s;
         let part = trial.part();
         trial.record(
             Summary { seconds: turn.window_s, ..summary([100.0, 110.0][turn.candidate] + noise, 0.0) },
@@ -257,6 +258,8 @@ fn the_age_of_settings_is_the_time_since_they_took_hold() {
         assert_eq!(two[1].0, 0.0, "it is in force");
         assert!((two[1].2 - two[0].2 - two[1].1).abs() < 1e-9, "{two:?}");
     }
+    let told_s: f64 = trial.decide().verdicts.iter().map(|verdict| verdict.seconds).sum();
+    assert!((told_s - measured_s).abs() < 1e-9, "{told_s} {measured_s}");
 }
 
 #[test]

@@ -11,6 +11,8 @@ use crate::requests::Requests;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     pub windows: usize,
+    /// Length of these together.
+    pub seconds: f64,
     /// Fresh pairs of windows that confirm it, or do not.
     pub pairs: usize,
     /// Evidence from them that it helps: as good as a bet won at these odds.
