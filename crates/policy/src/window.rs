@@ -63,9 +63,9 @@ pub struct Summary {
     pub seconds: f64,
     /// CPU got by the scope, percent of one CPU.
     pub got_pct: f64,
-    /// Time the scope waited, percent of the window summed over tasks.
+    /// Time the scope waited, percent of the window summed over tasks whose waits are known.
     pub waited_pct: f64,
-    /// Estimated fulfilment: sum got / sum (got / (1 - waited fraction)). A label, never a verdict.
+    /// Estimated fulfilment of the same tasks: sum got / sum (got / (1 - waited fraction)). A label, never a verdict.
     pub fulfilment: Option<f64>,
     pub tasks: BTreeMap<TaskId, Rates>,
     /// CPU of everything outside the scope, percent of one CPU.
@@ -92,7 +92,7 @@ impl Summary {
             idle_pct: window.idle_s.map(pct),
             ..Self::default()
         };
-        let mut wanted = 0.0;
+        let (mut got, mut wanted) = (0.0, 0.0);
         for task in &window.tasks {
             let rates = Rates {
                 got_pct: pct(task.ran_s),
@@ -103,22 +103,23 @@ impl Summary {
             };
             if task.in_scope {
                 summary.got_pct += rates.got_pct;
-                summary.waited_pct += rates.waited_pct.unwrap_or(0.0);
-                let waiting = (rates.waited_pct.unwrap_or(0.0) / 100.0).clamp(0.0, 0.99);
-                wanted += rates.got_pct / (1.0 - waiting);
+                if let Some(waited) = rates.waited_pct {
+                    summary.waited_pct += waited;
+                    got += rates.got_pct;
+                    wanted += rates.got_pct / (1.0 - (waited / 100.0).clamp(0.0, 0.99));
+                }
             }
             summary.tasks.insert(task.id, rates);
         }
-        // Where waits are known something was got, so that something was wanted.
-        summary.fulfilment = summary.wait_per_ran().map(|_| summary.got_pct / wanted);
+        summary.fulfilment = (got > 0.0).then(|| got / wanted);
         Some(summary)
     }
 
-    /// Waiting per unit of work of the scope; `None` when it did nothing, and where nothing is known of waits.
+    /// Waiting per unit of work of those of the scope whose waits are known; `None` when these did nothing.
     pub fn wait_per_ran(&self) -> Option<f64> {
-        let mut mine = self.tasks.values().filter(|rates| rates.in_scope && rates.got_pct > 0.0);
-        let known = mine.any(|rates| rates.waited_pct.is_some());
-        (known && self.got_pct > 0.0).then(|| self.waited_pct / self.got_pct)
+        let known = self.tasks.values().filter(|rates| rates.in_scope && rates.waited_pct.is_some());
+        let got: f64 = known.map(|rates| rates.got_pct).sum();
+        (got > 0.0).then(|| self.waited_pct / got)
     }
 }
 
@@ -168,8 +169,8 @@ mod tests {
         // Nor do the waits of one who got nothing.
         assert_eq!(of(vec![unknown(1), task(2, 0.0, 0.5)]), (None, None));
         assert_eq!(of(vec![task(2, 0.0, 0.5)]), (None, None));
-        let tasks = [(task(1, 0.5, 0.0).id, rates(50.0, 0.0))].into();
-        assert_eq!(Summary { tasks, ..Summary::default() }.wait_per_ran(), None, "no sum, no ratio");
+        // Of whom nothing is known did not wait for nothing: a quarter of its time waited who is known.
+        assert_eq!(of(vec![unknown(1), unknown(2), task(3, 0.75, 0.25)]), (Some(1.0 / 3.0), Some(0.75)));
     }
 
     fn rates(got_pct: f64, waited_pct: f64) -> Rates {

@@ -300,11 +300,13 @@ impl Watcher for ConsoleSink {
                 };
                 self.lasting(&format!("trial of {}: {time}", names.join(" | ")));
             }
-            Event::Window { part, settings, summary, .. } => self.passing(&format!(
-                "{part}  {settings}: {:.1} % CPU, {:.2} s waited per second of work",
-                summary.got_pct,
-                summary.wait_per_ran().unwrap_or(0.0)
-            )),
+            Event::Window { part, settings, summary, .. } => {
+                let waits = summary.wait_per_ran().map_or_else(|| "?".to_owned(), |wait| format!("{wait:.2}"));
+                self.passing(&format!(
+                    "{part}  {settings}: {:.1} % CPU, {waits} s waited per second of work",
+                    summary.got_pct
+                ));
+            }
             Event::Decided { decision, candidates } => {
                 for (plan, verdict) in candidates.iter().zip(&decision.verdicts) {
                     let mark = if verdict.kept { '*' } else { ' ' };
