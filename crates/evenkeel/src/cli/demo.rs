@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use evenkeel_actuate::Item;
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::Plan;
 use evenkeel_lab::tenant::{Layout, Starter};
@@ -262,9 +263,8 @@ fn one_run(
     drop(tenants);
     let failed = back.failed.len() + back.conflicts.len();
     report.put_back.verified += run.changes.len().saturating_sub(failed) as u64;
-    report.put_back.left.extend(back.failed.iter().chain(&back.conflicts).map(|item| {
-        format!("{:?} {}: {}", item.target, item.knob.name(), item.note.clone().unwrap_or_default())
-    }));
+    let left = back.failed.iter().chain(&back.conflicts).map(Item::in_words);
+    report.put_back.left.extend(left.chain(back.unseen));
     Ok(run)
 }
 

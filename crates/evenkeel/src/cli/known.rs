@@ -181,6 +181,17 @@ impl Known {
         })
     }
 
+    /// Restores everything, and ends the loads.
+    ///
+    /// # Errors
+    /// Names what could not be restored.
+    pub fn end(self) -> Result<(), Failure> {
+        let Self { agent, tenants, .. } = self;
+        let back = agent.close("prove");
+        drop(tenants);
+        if back.is_clean() { Ok(()) } else { Err(refused!(super::run::left(&back))) }
+    }
+
     /// Measures the ceiling: the same loads under SCHED_FIFO, everything else as in the baseline. Afterwards all is as found.
     pub fn ceiling(
         &mut self,

@@ -281,7 +281,7 @@ fn play(scene: &Scene, sink: &mut ConsoleSink) -> Result<Vec<Row>, Failure> {
     drop(tenants);
     let rows = played?;
     if !back.is_clean() {
-        return Err(refused!("not everything could be restored"));
+        return Err(refused!(super::run::left(&back)));
     }
     Ok(rows)
 }

@@ -187,8 +187,6 @@ fn one(mix: Mix, args: &Args, sink: &mut ConsoleSink) -> Result<Row, Failure> {
             break;
         }
     }
-    let gain =
-        if acts { difference(&choice, &default) } else { Some(Estimate { value: 0.0, low: 0.0, high: 0.0 }) };
     let default_estimate = stats::estimate(&default);
     let row = Row {
         choice: plan.name.clone(),
@@ -198,13 +196,17 @@ fn one(mix: Mix, args: &Args, sink: &mut ConsoleSink) -> Result<Row, Failure> {
         choice_fulfilment: if acts { stats::estimate(&choice) } else { default_estimate },
         default: default_estimate,
         ceiling: stats::estimate(&ceiling),
-        gain,
+        gain: gain(acts, &choice, &default),
         mix,
     };
-    let Known { agent, tenants, .. } = known;
-    agent.close("prove");
-    drop(tenants);
+    known.end()?;
     Ok(row)
+}
+
+/// What the choice gains over the default. Where that is the choice, nothing, if the loads said anything at all.
+fn gain(acts: bool, choice: &[f64], default: &[f64]) -> Option<Estimate> {
+    let nothing = Estimate { value: 0.0, low: 0.0, high: 0.0 };
+    if acts { difference(choice, default) } else { stats::estimate(default).map(|_| nothing) }
 }
 
 fn difference(choice: &[f64], default: &[f64]) -> Option<Estimate> {
@@ -326,6 +328,15 @@ mod tests {
             assert!(words.clone().all(|word| word == word.to_uppercase()), "{heading}");
             assert!(words.count() > 5, "{heading}");
         }
+    }
+
+    #[test]
+    fn a_choice_that_is_the_default_gains_nothing_if_anything_is_known() {
+        let known = [0.9, 0.91, 0.92, 0.9];
+        let gained = |acts, choice: &[f64], default: &[f64]| gain(acts, choice, default).map(|gain| gain.value);
+        assert_eq!(gained(false, &[], &known), Some(0.0));
+        assert_eq!((gained(false, &[], &[]), gained(true, &known, &[])), (None, None), "the loads told nothing");
+        assert!(gained(true, &[0.99, 1.0, 0.98, 0.99], &known) > Some(0.0));
     }
 
     #[test]

@@ -263,7 +263,7 @@ impl<'a> Restored<'a> {
 }
 
 /// What is not as it was found. Of what somebody else changed no journal is left, so `restore` has nothing to try.
-fn left(back: &evenkeel_actuate::RestoreReport) -> String {
+pub(super) fn left(back: &evenkeel_actuate::RestoreReport) -> String {
     let (what, items, unseen) = match back.is_finished() {
         true => ("changed by somebody else and left as it is", &back.conflicts, 0),
         false => {

@@ -173,12 +173,7 @@ fn one(
     let outcome = known.agent.decide(sink).map_err(crate::cli::loop_failed)?;
     let writes = known.agent.written() - before;
     let in_force = known.agent.plan().name.clone();
-    let Known { agent, tenants, .. } = known;
-    let back = agent.close("prove");
-    drop(tenants);
-    if !back.is_clean() {
-        return Err(refused!("not everything could be restored"));
-    }
+    known.end()?;
     Ok(Row { seed, load, writes, seconds: began.elapsed().as_secs_f64(), ..row(&outcome, &in_force) })
 }
 
