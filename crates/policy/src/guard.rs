@@ -287,9 +287,10 @@ impl Guard {
             detail: None,
         };
         let tracks = self.tracks.iter().flat_map(|(subject, track)| {
-            // Whose waits are counted by length is judged by these, unless there are few.
-            let counted = matches!(subject, Subject::Outside(owner)
-                if self.tails.get(owner).is_some_and(|tail| tail.waits() >= self.limits.min_waits));
+            // Whose waits are counted by length is judged by these, unless there are few, or none that they could be held against.
+            let asks = |tail: &Tail| tail.waits() >= self.limits.min_waits && tail.edge_ns().is_some();
+            let counted =
+                matches!(subject, Subject::Outside(owner) if self.tails.get(owner).is_some_and(asks));
             let cpu = track.open_cpu(enough, questions).map(|open| doubt(subject, Harm::Cpu, open));
             let wait = track.open_wait(enough, questions).filter(|_| !counted);
             cpu.into_iter().chain(wait.map(|open| doubt(subject, Harm::Wait, open)))

@@ -60,6 +60,27 @@ fn limits_are_those_of_each() {
     assert_eq!(harms(&[(1, 20.0, 0.01)], &[(1, 20.0, 0.2)]), []);
 }
 
+/// Whoever had a CPU of his own has no waits under the baseline that could be too short.
+#[test]
+fn waits_by_length_that_none_under_the_baseline_can_be_held_against_are_judged_by_their_sum() {
+    let harms = |waits_before: u64| -> Vec<(Harm, bool)> {
+        let (mut before, mut after) = (window(&[(100, 20.0, 0.1)]), window(&[(100, 20.0, 30.0)]));
+        for (window, count) in [(&mut before, waits_before), (&mut after, 60)] {
+            window.waits = [("/web".into(), evenkeel_base::Histogram::of(&[(5_000_000, count)]))].into();
+        }
+        let mut guard = Guard::new(GuardLimits::default(), std::slice::from_ref(&before), &[]);
+        for _ in 0..15 {
+            guard.waits(&before, false);
+            guard.waits(&after, true);
+            guard.pair(&before, &after);
+        }
+        guard.doubts().into_iter().map(|doubt| (doubt.harm, doubt.proved)).collect()
+    };
+    assert!(harms(0).contains(&(Harm::Wait, true)), "{:?}", harms(0));
+    let counted = harms(60);
+    assert!(counted.iter().all(|(harm, _)| *harm != Harm::Wait), "by length: {counted:?}");
+}
+
 #[test]
 fn the_small_are_judged_together_and_who_ends_is_no_victim() {
     let small: Vec<(u32, f64, f64)> = (1..21).map(|tid| (tid, 0.5, 0.1)).collect();

@@ -41,10 +41,12 @@ impl Pairs {
         self.missed >= GONE
     }
 
-    /// Means before and after.
-    fn means(&self, of: impl Fn(&Use) -> f64) -> (f64, f64) {
-        let mean = |uses: &[Use]| mean(&uses.iter().map(&of).collect::<Vec<_>>()).unwrap_or_default();
-        (mean(&self.before), mean(&self.after))
+    /// Means before and after, of pairs in which both are known.
+    fn means(&self, of: impl Fn(&Use) -> Option<f64>) -> (f64, f64) {
+        let pairs = self.before.iter().zip(&self.after);
+        let (before, after): (Vec<f64>, Vec<f64>) =
+            pairs.filter_map(|(before, after)| of(before).zip(of(after))).unzip();
+        (mean(&before).unwrap_or_default(), mean(&after).unwrap_or_default())
     }
 }
 
@@ -140,7 +142,7 @@ impl Track {
         if self.pairs.is_gone() {
             return None;
         }
-        let (before, after) = self.pairs.means(|used| used.got);
+        let (before, after) = self.pairs.means(|used| Some(used.got));
         let open = match self.by_estimate {
             true => after < (1.0 - self.loss) * before,
             false => !self.cpu_kept,
@@ -153,8 +155,8 @@ impl Track {
         if self.pairs.is_gone() || self.wait.room.is_empty() {
             return None;
         }
-        let (got, waited) =
-            (self.pairs.means(|used| used.got), self.pairs.means(|used| used.waited.unwrap_or_default()));
+        let got = self.pairs.means(|used| used.waited.map(|_| used.got));
+        let waited = self.pairs.means(|used| used.waited);
         let wait = |got, waited| self.wait(Use { got, waited: Some(waited) }).unwrap_or_default();
         let (before, after) = (wait(got.0, waited.0), wait(got.1, waited.1));
         let open = match self.by_estimate {
@@ -239,6 +241,17 @@ mod tests {
         // Seven are enough by the CPU got alone.
         (0..7).for_each(|_| track.pair(used, used));
         assert_eq!((track.open_cpu(20.0, 1.0), track.open_wait(20.0, 1.0)), (None, None));
+    }
+
+    #[test]
+    fn waits_that_are_not_known_in_some_windows_are_not_none_there() {
+        let mut track = Track::new(0.1, GuardLimits::default()).by_estimate();
+        track.pair(used(20.0, 4.0), used(20.0, 9.0));
+        let unknown = Use { got: 20.0, waited: None };
+        (0..4).for_each(|_| track.pair(used(20.0, 4.0), unknown));
+        track.pair(unknown, used(20.0, 1.0));
+        let open = track.open_wait(20.0, 1.0).map(|open| (open.before, open.after));
+        assert_eq!(open, Some((0.2, 0.45)));
     }
 
     #[test]
