@@ -20,7 +20,8 @@ fn advance<'a>(tasks: &mut &'a [TaskSample], id: TaskId) -> Option<&'a TaskSampl
 }
 
 /// The window between two samples. Tasks born in between count from their birth; tasks that ended in between are
-/// only part of what the host as a whole used, and so are those that are judged by their waits alone.
+/// only part of what the host as a whole used, and so are those that are judged by their waits alone. What such tasks of the scope
+/// used is known where ended threads are counted by cgroup.
 pub fn window(
     before: &Sample,
     after: &Sample,
@@ -62,7 +63,9 @@ pub fn window(
     let outside_ran_s = known.then(|| (host.busy_pct / 100.0 * seconds - ours_ran).max(0.0));
     let taken_pct = host.busy_pct + host.steal_pct.unwrap_or_default();
     let idle_s = known.then(|| (f64::from(host.cpus) - taken_pct / 100.0).max(0.0) * seconds);
-    Window { seconds, tasks, outside_ran_s, idle_s }
+    let ended = observation.exited.iter().filter(|ended| scope.has_ended(ended, observation));
+    let ended_ran_s = ended.map(|ended| ended.cpu_pct / 100.0 * seconds).sum();
+    Window { seconds, tasks, outside_ran_s, ended_ran_s, idle_s }
 }
 
 /// Where a task is: container, virtual machine, cgroup, and whether it is in the scope.
@@ -100,10 +103,28 @@ impl Owners {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{ContainerView, PodView};
+    use evenkeel_base::{ContainerView, ExitedView, HostView, PodView};
 
     use super::*;
     use crate::testing::{observation, task};
+
+    #[test]
+    fn what_ended_threads_of_the_scope_ran_is_told_from_what_others_did() {
+        let ended = |group, cpu_pct| ExitedView { group, cpu_pct, ..ExitedView::default() };
+        let mut seen = observation(&[("/", None), ("/batch", Some(0)), ("/batch/a", Some(1)), ("/web", Some(0))]);
+        seen.host = HostView::evenly(2, 50.0);
+        seen.exited = vec![ended(Some(2), 30.0), ended(Some(3), 20.0), ended(None, 5.0)];
+        let at = |monotonic_ns| Sample { monotonic_ns, ..Sample::default() };
+        let of = |scope: &str| {
+            let scope = Scope::parse(&[scope]).unwrap();
+            let window = window(&at(0), &at(2_000_000_000), &seen, &scope, |_| false);
+            (window.outside_ran_s, window.ended_ran_s)
+        };
+        assert_eq!(of("cgroup:/batch"), (Some(2.0), 0.6));
+        assert_eq!(of("cgroup:/batch/b"), (Some(2.0), 0.0));
+        // What it was called is not known.
+        assert_eq!(of("comm:.*"), (Some(2.0), 0.0));
+    }
 
     #[test]
     fn containers_of_one_name_in_two_pods_are_two_owners() {

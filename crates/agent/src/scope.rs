@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-use evenkeel_base::{ContainerView, Observation, PodView, TaskView};
+use evenkeel_base::{ContainerView, ExitedView, Observation, PodView, TaskView};
 use regex::Regex;
 
 use crate::tiers::{self, Tier};
@@ -214,6 +214,14 @@ impl Scope {
             self.include.iter().any(|term| term.has(task, observation))
         };
         included && !self.exclude.iter().any(|term| term.has(task, observation))
+    }
+
+    /// Whether threads that ended in a cgroup belonged to the scope, as far as that is known: neither their names nor numbers are.
+    pub fn has_ended(&self, ended: &ExitedView, observation: &Observation) -> bool {
+        let container = ended.container.and_then(|at| observation.containers.get(at as usize));
+        let pod = container.and_then(|container| container.pod);
+        let task = TaskView { group: ended.group, container: ended.container, pod, ..TaskView::default() };
+        !self.reads_names() && self.has(&task, observation)
     }
 }
 

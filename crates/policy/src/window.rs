@@ -31,6 +31,8 @@ pub struct Window {
     pub tasks: Vec<TaskWindow>,
     /// CPU time of everything on the host outside the scope, short-lived tasks included, seconds; `None` if unknown.
     pub outside_ran_s: Option<f64>,
+    /// Part of it that threads of the scope ran that have ended, as far as these are counted, seconds.
+    pub ended_ran_s: f64,
     /// Time in which CPUs had nothing to do, summed over them, seconds; `None` if unknown.
     pub idle_s: Option<f64>,
 }
@@ -70,6 +72,8 @@ pub struct Summary {
     pub tasks: BTreeMap<TaskId, Rates>,
     /// CPU of everything outside the scope, percent of one CPU.
     pub outside_pct: Option<f64>,
+    /// Part of it that threads of the scope got that have ended, as far as these are counted.
+    pub ended_pct: f64,
     /// Idle time of the host's CPUs, percent of one CPU.
     pub idle_pct: Option<f64>,
     /// Waits for a CPU by length of what does not belong to the scope, by owner, where they are counted.
@@ -89,6 +93,7 @@ impl Summary {
         let mut summary = Self {
             seconds,
             outside_pct: window.outside_ran_s.map(pct),
+            ended_pct: pct(window.ended_ran_s),
             idle_pct: window.idle_s.map(pct),
             ..Self::default()
         };
@@ -144,6 +149,7 @@ mod tests {
             seconds: 2.0,
             tasks: vec![task(1, 0.5, 0.5), task(2, 0.5, 0.0), task(100, 1.0, 0.0)],
             outside_ran_s: Some(1.0),
+            ended_ran_s: 0.1,
             idle_s: Some(0.4),
         };
         let s = Summary::of(&window).unwrap();
@@ -151,7 +157,7 @@ mod tests {
         assert!((s.wait_per_ran().unwrap() - 0.5).abs() < 1e-9);
         // wanted: 25 / (1 - 0.25) + 25
         assert!((s.fulfilment.unwrap() - 50.0 / (25.0 / 0.75 + 25.0)).abs() < 1e-9);
-        assert_eq!((s.seconds, s.outside_pct, s.idle_pct), (2.0, Some(50.0), Some(20.0)));
+        assert_eq!((s.seconds, s.outside_pct, s.ended_pct, s.idle_pct), (2.0, Some(50.0), 5.0, Some(20.0)));
     }
 
     #[test]
@@ -159,7 +165,7 @@ mod tests {
         let unknown = |tid| TaskWindow { waited_s: None, ..task(tid, 0.5, 0.0) };
         let of = |tasks: Vec<TaskWindow>| {
             let summary =
-                Summary::of(&Window { seconds: 1.0, tasks, outside_ran_s: None, idle_s: None }).unwrap();
+                Summary::of(&Window { seconds: 1.0, tasks, outside_ran_s: None, ended_ran_s: 0.0, idle_s: None }).unwrap();
             (summary.wait_per_ran(), summary.fulfilment)
         };
         assert_eq!(of(vec![unknown(1), unknown(2)]), (None, None));
@@ -187,7 +193,7 @@ mod tests {
     fn no_length_no_summary() {
         for seconds in [0.0, -1.0, f64::NAN] {
             assert_eq!(
-                Summary::of(&Window { seconds, tasks: vec![], outside_ran_s: None, idle_s: None }),
+                Summary::of(&Window { seconds, tasks: vec![], outside_ran_s: None, ended_ran_s: 0.0, idle_s: None }),
                 None
             );
         }
