@@ -162,6 +162,8 @@ pub(crate) struct LatencySlos {
     began: Option<Instant>,
     /// While windows are held against each other: whether the first of them had means for waits.
     compared: Option<bool>,
+    /// It was said that waits are means.
+    told_means: bool,
     notes: Vec<String>,
 }
 
@@ -170,10 +172,12 @@ impl LatencySlos {
     pub fn new(protected: &[Protected], wait_factor: f64) -> Self {
         let all = protected.iter().cloned().map(LatencySlo::new).collect();
         let meter = (!protected.is_empty()).then(RunqLatProbe::start);
-        Self { all, meter, wait_factor, ..Self::default() }
+        // What they are at the start is part of the notes.
+        let told_means = meter.as_ref().is_some_and(|meter| meter.problem().is_some());
+        Self { all, meter, wait_factor, told_means, ..Self::default() }
     }
 
-    /// What people are to be told at the start.
+    /// What people are to be told of how waits are known.
     pub fn notes(&self) -> Vec<String> {
         let caveat = self.meter.as_ref().and_then(RunqLatProbe::caveat);
         caveat.map(|caveat| format!("waits of services are {caveat}")).into_iter().collect()
@@ -218,6 +222,15 @@ impl LatencySlos {
             waits => Some(waits.cloned().unwrap_or_default()),
         };
         (0..self.all.len()).map(of).collect()
+    }
+
+    /// Counting may fail at any time. That waits are means from then on is said once, and those that were counted are not pooled with
+    /// them.
+    fn tell_means(&mut self) {
+        if self.is_estimated() && !std::mem::replace(&mut self.told_means, true) {
+            self.notes.extend(self.notes());
+            self.all.iter_mut().for_each(|guarded| guarded.recent.clear());
+        }
     }
 
     fn is_estimated(&self) -> bool {
@@ -392,6 +405,7 @@ impl Component for LatencySlos {
             }
         }
         self.follow(seen.observation);
+        self.tell_means();
         Next::Stays
     }
 

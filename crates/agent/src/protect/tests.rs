@@ -43,6 +43,23 @@ fn means_are_not_held_against_waits_that_were_counted() {
 }
 
 #[test]
+fn that_waits_are_means_from_now_on_is_told_once_and_they_are_not_pooled_with_counted_ones() {
+    let mut latency_slos = latency_slos(guarded(Some(2_000_000)));
+    latency_slos.watched(&waits(1_000_000, 500), 1.0);
+    let (scope, observation) = (Scope::parse(&["comm:y"]).unwrap(), testing::observation(&[("/", None)]));
+    let mut notes = |watched: &[Option<Histogram>]| {
+        let seen = Seen { observation: &observation, scope: &scope, hierarchies: None };
+        latency_slos.on_window(seen, &mut Controls::none(false));
+        let left = latency_slos.all[0].recent.len();
+        latency_slos.watched(watched, 1.0);
+        (latency_slos.take_notes().join(" "), left)
+    };
+    let (told, left) = notes(&waits(1_000_000, 100));
+    assert!(told.contains("waits of services are means") && left == 0, "{told:?} {left}");
+    assert_eq!(notes(&[None]), (String::new(), 1));
+}
+
+#[test]
 fn settings_are_questioned_once_they_break_what_is_protected() {
     let mut latency_slos = latency_slos(guarded(Some(2_000_000)));
     let rest = Duration::from_secs(3600);
