@@ -80,7 +80,7 @@ fn challengers(pace: Pace, besides: usize, time: Duration) -> usize {
 /// Why no trial was held.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NoTrial {
-    /// Nobody of the scope runs.
+    /// Nobody of the scope who may be changed runs.
     Idle,
     /// Nobody waits worth mentioning.
     Calm(f64),
@@ -99,7 +99,7 @@ pub enum NoTrial {
 impl NoTrial {
     pub fn why(&self) -> String {
         match self {
-            Self::Idle => "nothing to do: no task of the scope is running".to_owned(),
+            Self::Idle => "nothing to do: no task of the scope that may be changed is running".to_owned(),
             Self::Calm(wait) => format!(
                 "nothing to do: tasks wait {:.1} ms per second of work, there is nothing to gain",
                 wait * 1000.0
