@@ -136,24 +136,17 @@ impl Agent {
 mod tests {
     use evenkeel_base::Plan;
     use evenkeel_base::run::Estimate;
-    use evenkeel_observe::Sampling;
     use evenkeel_policy::monitor::{Decided, MonitorRules};
     use evenkeel_policy::trial::Objective;
     use evenkeel_policy::window::Summary;
 
     use super::*;
     use crate::events::Quiet;
-    use crate::{Config, Scope, testing};
+    use crate::testing;
 
     #[test]
     fn fulfilment_under_a_change_is_not_shown_once_that_is_taken_back() {
-        let config = Config {
-            apply: false,
-            history: false,
-            sampling: Sampling::Proc,
-            ..Config::new(Scope::parse(&["comm:^none$"]).unwrap(), "/nonexistent")
-        };
-        let mut agent = Agent::new(config, &mut Quiet).unwrap();
+        let mut agent = testing::agent("comm:^none$", |_| {});
         agent.log.record.now = Some(Estimate { value: 0.99, low: 0.98, high: 1.0 });
         let (plan, objective) =
             (Plan { name: "batch".into(), ..Plan::default() }, Objective::new(0.1, false));

@@ -142,27 +142,9 @@ fn is_delayed(waits: &Histogram, seconds: f64, bound_ns: Option<u64>) -> bool {
 #[cfg(test)]
 mod tests {
     use evenkeel_base::{GroupRef, Setting};
-    use evenkeel_observe::Sampling;
-    use evenkeel_policy::protect::LatencyTarget;
 
     use super::*;
-    use crate::events::Quiet;
-    use crate::{Config, Protected, Scope, testing};
-
-    /// `comm:^api$` is the service, `/work` background work.
-    pub(crate) fn agent() -> Agent {
-        let scope = |text: &str| Scope::parse(&[text]).unwrap();
-        let protection = LatencyTarget { name: "comm:^api$".into(), ..LatencyTarget::default() };
-        let config = Config {
-            apply: false,
-            history: false,
-            sampling: Sampling::Proc,
-            protect: vec![Protected { scope: scope("comm:^api$"), protection, slo: None }],
-            background: Some(scope("cgroup:/work")),
-            ..Config::new(scope("cgroup:/work"), "/nonexistent")
-        };
-        Agent::new(config, &mut Quiet).unwrap()
-    }
+    use crate::testing;
 
     fn host() -> Observation {
         let groups =
@@ -174,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_service_that_comes_into_an_idle_cgroup_is_freed() {
-        let mut agent = agent();
+        let mut agent = testing::agent_of_services();
         let idle = |path: &str| Change {
             target: Target::Group(GroupRef { path: path.into(), v2: true }),
             to: Setting::GroupIdle(true),
@@ -193,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_quota_of_its_own_holds_a_service_back_whatever_background_work_does() {
-        let (agent, mut host) = (agent(), host());
+        let (agent, mut host) = (testing::agent_of_services(), host());
         assert!(!agent.holds_back_services(&host));
         host.groups[1].throttled_periods = Some((5, 10));
         assert!(!agent.holds_back_services(&host), "that is not the service's");

@@ -1,6 +1,29 @@
-//! A small host, seen, for tests.
+//! A small host, seen, for tests, and an agent that changes nothing.
 
 use evenkeel_base::{GroupView, Observation, TaskId, TaskView, Topology};
+use evenkeel_observe::Sampling;
+use evenkeel_policy::protect::LatencyTarget;
+
+use crate::events::Quiet;
+use crate::{Agent, Config, Protected, Scope};
+
+/// An agent with this scope.
+pub fn agent(scope: &str, edit: impl FnOnce(&mut Config)) -> Agent {
+    let mut config = Config::new(Scope::parse(&[scope]).unwrap(), "/nonexistent");
+    (config.apply, config.history, config.sampling) = (false, false, Sampling::Proc);
+    edit(&mut config);
+    Agent::new(config, &mut Quiet).unwrap()
+}
+
+/// One for which `comm:^api$` is the service, and `/work` background work.
+pub fn agent_of_services() -> Agent {
+    let scope = |text: &str| Scope::parse(&[text]).unwrap();
+    let protection = LatencyTarget { name: "comm:^api$".into(), ..LatencyTarget::default() };
+    agent("cgroup:/work", |config| {
+        config.protect = vec![Protected { scope: scope("comm:^api$"), protection, slo: None }];
+        config.background = Some(scope("cgroup:/work"));
+    })
+}
 
 /// Two CPUs and these cgroups, by path and index of the parent.
 pub fn observation(groups: &[(&str, Option<u32>)]) -> Observation {
