@@ -1,0 +1,64 @@
+use super::*;
+
+#[test]
+fn as_many_challengers_as_a_trial_has_time_for() {
+    let pace = Pace::new(0.9, 0.1);
+    let challengers = |besides, seconds| challengers(pace, besides, Duration::from_secs(seconds));
+    assert_eq!(challengers(0, 78), MOST);
+    let (less, more) = (Trial::usual_s(3, pace), Trial::usual_s(4, pace));
+    assert!(less < more && more < 60.0, "{less} {more}");
+    assert_eq!((challengers(2, 65), challengers(0, less.ceil() as u64)), (MOST, 3));
+    assert_eq!((challengers(1, 1), challengers(9, 0)), (1, 1), "there is always one");
+}
+
+#[test]
+fn windows_hold_some_cycles_of_the_tasks_that_count() {
+    use evenkeel_base::{SchedAttr, TaskView};
+    let pace = |background: bool, tasks: &[(f64, Option<f64>)]| {
+        let of = |(pid, &(cpu_pct, voluntary_per_s)): (u32, &(f64, Option<f64>))| TaskView {
+            cpu_pct,
+            voluntary_per_s,
+            sched: Some(SchedAttr::DEFAULT),
+            ..crate::testing::task(pid, "job", 1)
+        };
+        let mut seen = crate::testing::observation(&[("/", None), ("/work", Some(0))]);
+        seen.tasks = (10..).zip(tasks).map(of).collect();
+        let features = evenkeel_policy::levers::Features { background, ..Default::default() };
+        let pace = pace_of(&Scene::new(&seen, features, |_| true));
+        (pace.window_s, pace.settle_s, pace.services)
+    };
+    let plain = |tasks: &[(f64, Option<f64>)]| pace(false, tasks);
+    // Cycles of a tenth of a second where nothing is known, and of those that hardly ever sleep.
+    assert_eq!([plain(&[]), plain(&[(50.0, None)]), plain(&[(50.0, Some(0.1))])], [(0.8, 0.1, false); 3]);
+    assert_eq!(plain(&[(50.0, Some(5.0))]), (1.6, 0.2, false));
+    assert_eq!(plain(&[(50.0, Some(100.0))]), (0.6, 0.05, false));
+    assert_eq!(plain(&[(50.0, Some(0.5))]), (2.0, 0.3, false), "a second at most");
+    let (window_s, settle_s, _) = plain(&[(30.0, Some(5.0)), (10.0, Some(10.0))]);
+    assert!((window_s - 1.4).abs() < 1e-9 && (settle_s - 0.175).abs() < 1e-9, "by load: {window_s} {settle_s}");
+    assert_eq!(pace(true, &[(50.0, Some(5.0))]), (0.4, 0.2, true));
+}
+
+#[test]
+fn each_decision_of_a_run_has_its_level_of_one_budget() {
+    let rules = TrialRules::default();
+    let mut control = OnlineControl::new(2.0 * rules.alpha);
+    let alpha = |control: &OnlineControl| next_rules(&rules, control, 1).alpha;
+    assert!((alpha(&control) - rules.alpha).abs() < 1e-12, "the first has what one decision has");
+    let decision = |winner, confirmed| Decision {
+        winner,
+        verdicts: vec![],
+        confirmed,
+        pairs: vec![],
+        objective: evenkeel_policy::trial::Objective::new(0.1, false),
+    };
+    feed_back(&mut control, &decision(0, false), true);
+    assert!((alpha(&control) - rules.alpha).abs() < 1e-12, "screening alone spends nothing");
+    feed_back(&mut control, &decision(0, true), true);
+    let poor = alpha(&control);
+    assert!(poor < rules.alpha / 10.0, "{poor}");
+    let (mut kept, mut given_up) = (control.clone(), control);
+    feed_back(&mut kept, &decision(1, true), false);
+    feed_back(&mut given_up, &decision(1, true), true);
+    assert!(alpha(&kept) > poor && alpha(&given_up) < poor, "what is found pays for what comes");
+    assert_ne!(next_rules(&rules, &kept, 1).seed, next_rules(&rules, &kept, 2).seed);
+}
