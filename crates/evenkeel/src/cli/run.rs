@@ -313,7 +313,11 @@ impl Watcher for ConsoleSink {
                     self.lasting(&format!("{mark} {:<24} {}", plan.name, verdict.why));
                 }
             }
-            Event::Stage(_) | Event::Interference { .. } | Event::StatusChanged(_) => {}
+            // Some write it every minute.
+            Event::Interference { target, what } => {
+                self.once(format!("evenkeel: somebody else set {what} of {target}"));
+            }
+            Event::Stage(_) | Event::StatusChanged(_) => {}
         }
     }
 
