@@ -20,7 +20,8 @@ const ALIKE: f64 = 0.2;
 
 impl Trial {
     pub(super) fn begin_screening(&mut self) -> Phase {
-        if self.entries[0].windows.first().is_some_and(|window| !self.objective.has_purpose(window)) {
+        let present = &self.entries[0].windows;
+        if !present.is_empty() && !present.iter().any(|window| self.objective.has_purpose(window)) {
             let why = "every task of the scope would take any amount of CPU: more for them is no gain";
             (1..self.entries.len()).for_each(|c| self.leave_out(c, why));
             return Phase::Over;
