@@ -182,8 +182,9 @@ pub(crate) fn rules(monitor: MonitorRules, trial: &TrialRules) -> MonitorRules {
 pub(crate) fn decided(decision: &Decision, default: usize) -> Decided {
     let verdict = &decision.verdicts[decision.winner];
     let found = &decision.verdicts[default];
-    let slowest = |verdict: &Verdict| verdict.protected_ns.iter().flatten().max().copied();
-    let waits = slowest(found).zip(slowest(verdict));
+    // The longest under each, of those whose waits are known under both.
+    let known = found.protected_ns.iter().zip(&verdict.protected_ns).filter_map(|(found, new)| found.zip(*new));
+    let waits = known.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)));
     let decided = Decided {
         unit: decision.objective.unit(),
         gain: decision.gain(),

@@ -293,6 +293,14 @@ fn what_protects_somebody_is_never_held_out_and_shows_what_the_decision_measured
         assert_eq!(effect.cpu_pct.map(|e| (e.value, e.low, e.high)), Some((10.0, Some(1.0), None)));
     }
     assert!(!decided(&decision(&[], &[]), 0).protects);
+    // One whose waits are not known under both is held against nobody's.
+    let mut partly = decision(&[3, 5, 1], &[2, 9, 4]);
+    let change = |decision: &Decision| decided(decision, 0).wait_p99_ms.map(|change| change.0);
+    assert_eq!(change(&partly), Some(4.0));
+    partly.verdicts[0].protected_ns[1] = None;
+    assert_eq!(change(&partly), Some(1.0));
+    (partly.verdicts[0].protected_ns[0], partly.verdicts[1].protected_ns[2]) = (None, None);
+    assert_eq!(change(&partly), None);
     // What was decided for services protects them, whatever the 99th percentile of their waits happened to be.
     let services = Decision { objective: Objective::new(0.1, true), ..decision(&[2], &[3]) };
     let decided = decided(&services, 0);
