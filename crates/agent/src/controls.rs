@@ -381,7 +381,10 @@ mod tests {
         let words = "not restored yet, the next change tries again: weight of ";
         assert!(told(&[], &["/a"]).is_empty());
         let first = told(&["/a"], &[]);
-        assert!(first.len() == 1 && first[0].starts_with(words) && first[0].ends_with("(not permitted)"), "{first:?}");
+        assert!(
+            first.len() == 1 && first[0].starts_with(words) && first[0].ends_with("(not permitted)"),
+            "{first:?}"
+        );
         assert!(told(&["/a"], &[]).is_empty(), "it was told");
         assert!(told(&[], &["/a"]).is_empty());
         assert_eq!(told(&["/a"], &[]), first, "it was back meanwhile");
@@ -389,7 +392,12 @@ mod tests {
         assert!(many[0].ends_with(", 2 more") && !many[0].contains("/a"), "{many:?}");
         // Set anew it is no value that should be back.
         let target = item("/a").target;
-        let set = |verdict| ChangeOutcome { target: target.clone(), knob: Knob::Weight, to: Setting::Weight(1), verdict };
+        let set = |verdict| ChangeOutcome {
+            target: target.clone(),
+            knob: Knob::Weight,
+            to: Setting::Weight(1),
+            verdict,
+        };
         unrestored.take_in(&SetReport { changes: vec![set(Verdict::Gone)], ..SetReport::default() });
         assert!(unrestored.values.contains(&(target.clone(), Knob::Weight)));
         unrestored.take_in(&SetReport { changes: vec![set(Verdict::Unchanged)], ..SetReport::default() });

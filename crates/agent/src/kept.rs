@@ -183,7 +183,8 @@ pub(crate) fn decided(decision: &Decision, default: usize) -> Decided {
     let verdict = &decision.verdicts[decision.winner];
     let found = &decision.verdicts[default];
     // The longest under each, of those whose waits are known under both.
-    let known = found.protected_ns.iter().zip(&verdict.protected_ns).filter_map(|(found, new)| found.zip(*new));
+    let known =
+        found.protected_ns.iter().zip(&verdict.protected_ns).filter_map(|(found, new)| found.zip(*new));
     let waits = known.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)));
     let decided = Decided {
         unit: decision.objective.unit(),

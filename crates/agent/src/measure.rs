@@ -112,7 +112,13 @@ mod tests {
     fn counters(pid: u32, ran_s: f64, waited_s: Option<f64>) -> TaskSample {
         let ns = |s: f64| (s * 1e9) as u64;
         let id = task(pid, "job", 1).id;
-        TaskSample { id, ran_ns: ns(ran_s), waited_ns: waited_s.map(ns), timeslices: Some(ns(ran_s)), ..TaskSample::default() }
+        TaskSample {
+            id,
+            ran_ns: ns(ran_s),
+            waited_ns: waited_s.map(ns),
+            timeslices: Some(ns(ran_s)),
+            ..TaskSample::default()
+        }
     }
 
     #[test]
@@ -142,20 +148,18 @@ mod tests {
         let mut seen = observation(&[("/", None), ("/batch", Some(0))]);
         seen.tasks = (1..9).map(|pid| task(pid, "job", 1)).collect();
         seen.host = HostView { steal_pct: Some(20.0), ..HostView::evenly(2, 75.0) };
-        let sample =
-            |monotonic_ns, tasks: &[TaskSample]| Sample { monotonic_ns, tasks: tasks.to_vec(), ..Sample::default() };
+        let sample = |monotonic_ns, tasks: &[TaskSample]| Sample {
+            monotonic_ns,
+            tasks: tasks.to_vec(),
+            ..Sample::default()
+        };
         let (before, after) = (sample(1_000_000_000, &before), sample(3_000_000_000, &after));
         let scope = Scope::parse(&["cgroup:/batch"]).unwrap();
         let by_waits = |task: &TaskView| task.id.tid == 7;
         let found = window(&before, &after, &seen, &scope, by_waits);
         let told: Vec<_> = found.tasks.iter().map(|task| (task.id.tid, task.ran_s, task.waited_s)).collect();
-        let known = [
-            (1, 0.5, Some(0.25)),
-            (3, 0.5, None),
-            (4, 0.5, None),
-            (6, 0.0, Some(0.5)),
-            (8, 0.25, Some(0.5)),
-        ];
+        let known =
+            [(1, 0.5, Some(0.25)), (3, 0.5, None), (4, 0.5, None), (6, 0.0, Some(0.5)), (8, 0.25, Some(0.5))];
         assert_eq!(told, known);
         let waits: Vec<_> = found.tasks.iter().map(|task| task.waits).collect();
         assert_eq!(waits, [500_000_000, 500_000_000, 500_000_000, 0, 250_000_000].map(Some));
@@ -164,7 +168,11 @@ mod tests {
         assert_eq!((found.seconds, found.outside_ran_s), (2.0, Some(1.0)));
         assert!((found.idle_s.unwrap() - 0.6).abs() < 1e-9, "{found:?}");
         seen.host.busy_pct = 50.0;
-        assert_eq!(window(&before, &after, &seen, &scope, by_waits).outside_ran_s, Some(0.0), "clocks differ");
+        assert_eq!(
+            window(&before, &after, &seen, &scope, by_waits).outside_ran_s,
+            Some(0.0),
+            "clocks differ"
+        );
         seen.host.per_cpu.clear();
         let unknown = window(&before, &after, &seen, &scope, by_waits);
         assert_eq!((unknown.outside_ran_s, unknown.idle_s), (None, None));
@@ -173,7 +181,8 @@ mod tests {
     #[test]
     fn what_ended_threads_of_the_scope_ran_is_told_from_what_others_did() {
         let ended = |group, cpu_pct| ExitedView { group, cpu_pct, ..ExitedView::default() };
-        let mut seen = observation(&[("/", None), ("/batch", Some(0)), ("/batch/a", Some(1)), ("/web", Some(0))]);
+        let mut seen =
+            observation(&[("/", None), ("/batch", Some(0)), ("/batch/a", Some(1)), ("/web", Some(0))]);
         seen.host = HostView::evenly(2, 50.0);
         seen.exited = vec![ended(Some(2), 30.0), ended(Some(3), 20.0), ended(None, 5.0)];
         let at = |monotonic_ns| Sample { monotonic_ns, ..Sample::default() };

@@ -359,7 +359,11 @@ mod tests {
 
     /// Tasks of `/work` by number, each with its CPU and waits, and one of `/web`.
     fn host(tasks: &[(u32, f64, Option<f64>)]) -> Observation {
-        let of = |(pid, cpu_pct, wait_pct), group| TaskView { cpu_pct, wait_pct, ..testing::task(pid, "job", group) };
+        let of = |(pid, cpu_pct, wait_pct), group| TaskView {
+            cpu_pct,
+            wait_pct,
+            ..testing::task(pid, "job", group)
+        };
         let mine = tasks.iter().map(|task| of(*task, 1));
         let groups = testing::observation(&[("/", None), ("/work", Some(0)), ("/web", Some(0))]);
         Observation { tasks: mine.chain([of((90, 100.0, Some(100.0)), 2)]).collect(), ..groups }
@@ -392,10 +396,16 @@ mod tests {
     #[test]
     fn where_there_was_nothing_to_do_waiting_gives_something_to_do() {
         let agent = agent("cgroup:/work", |_| {});
-        let drifted = |idle, cpu_pct, wait_pct| agent.has_drifted(&basis(100.0, idle), &host(&[(7, cpu_pct, wait_pct)]));
+        let drifted = |idle, cpu_pct, wait_pct| {
+            agent.has_drifted(&basis(100.0, idle), &host(&[(7, cpu_pct, wait_pct)]))
+        };
         assert_eq!([5.0, 5.1].map(|wait_pct| drifted(true, 100.0, Some(wait_pct))), [false, true]);
         assert!(!drifted(true, 200.0, Some(0.0)), "more load that does not wait");
-        assert_eq!([5.0, 5.1].map(|cpu_pct| drifted(true, cpu_pct, Some(50.0))), [false, true], "hardly any load");
+        assert_eq!(
+            [5.0, 5.1].map(|cpu_pct| drifted(true, cpu_pct, Some(50.0))),
+            [false, true],
+            "hardly any load"
+        );
         // Where nothing is known of waits the load decides, and where a trial was held.
         assert_eq!([100.0, 140.0].map(|cpu_pct| drifted(true, cpu_pct, None)), [false, true]);
         assert_eq!([100.0, 140.0].map(|cpu_pct| drifted(false, cpu_pct, Some(50.0))), [false, true]);
@@ -412,7 +422,10 @@ mod tests {
             agent.has_drifted(&basis(known + strange, false), &seen)
         };
         assert!(!drifted(of_task(nice()), 80.0, 20.0) && drifted(of_task(nice()), 79.9, 20.1));
-        assert!(!drifted(of_task(nice()), 3.0, 1.0) && drifted(of_task(nice()), 2.9, 1.1), "a fifth of 5 points");
+        assert!(
+            !drifted(of_task(nice()), 3.0, 1.0) && drifted(of_task(nice()), 2.9, 1.1),
+            "a fifth of 5 points"
+        );
         assert!(!drifted(Plan::default(), 50.0, 50.0), "nothing is in force");
         assert!(!drifted(of_group("/work"), 50.0, 50.0), "it covers all that are in the cgroup");
         let moved = Plan { pull: vec![testing::task(7, "job", 1).id], ..Plan::default() };
@@ -441,7 +454,9 @@ mod tests {
         seen.tasks.push(testing::task(20, "api", 2));
         agent.components.latency_slos.meet(&seen);
         let wait = |agent: &mut Agent, ns: u64| {
-            (0..10).for_each(|_| agent.components.latency_slos.watched(&[Some(Histogram::of(&[(ns, 500)]))], 1.0));
+            (0..10).for_each(|_| {
+                agent.components.latency_slos.watched(&[Some(Histogram::of(&[(ns, 500)]))], 1.0)
+            });
         };
         assert!(!agent.services_need(&basis(50.0, true), &seen), "nothing is known of its waits");
         wait(&mut agent, 5_000_000);

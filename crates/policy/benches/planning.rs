@@ -147,7 +147,8 @@ fn window(rng: &mut Pcg32, candidate: usize) -> Summary {
             waits: Some(100),
         })
         .collect();
-    Summary::of(&Window { seconds: 1.0, tasks, outside_ran_s: Some(1.0), ended_ran_s: 0.0, idle_s: None }).unwrap()
+    Summary::of(&Window { seconds: 1.0, tasks, outside_ran_s: Some(1.0), ended_ran_s: 0.0, idle_s: None })
+        .unwrap()
 }
 
 #[divan::bench]

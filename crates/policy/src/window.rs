@@ -164,8 +164,14 @@ mod tests {
     fn waits_that_are_not_known_are_not_none() {
         let unknown = |tid| TaskWindow { waited_s: None, ..task(tid, 0.5, 0.0) };
         let of = |tasks: Vec<TaskWindow>| {
-            let summary =
-                Summary::of(&Window { seconds: 1.0, tasks, outside_ran_s: None, ended_ran_s: 0.0, idle_s: None }).unwrap();
+            let summary = Summary::of(&Window {
+                seconds: 1.0,
+                tasks,
+                outside_ran_s: None,
+                ended_ran_s: 0.0,
+                idle_s: None,
+            })
+            .unwrap();
             (summary.wait_per_ran(), summary.fulfilment)
         };
         assert_eq!(of(vec![unknown(1), unknown(2)]), (None, None));
@@ -193,7 +199,13 @@ mod tests {
     fn no_length_no_summary() {
         for seconds in [0.0, -1.0, f64::NAN] {
             assert_eq!(
-                Summary::of(&Window { seconds, tasks: vec![], outside_ran_s: None, ended_ran_s: 0.0, idle_s: None }),
+                Summary::of(&Window {
+                    seconds,
+                    tasks: vec![],
+                    outside_ran_s: None,
+                    ended_ran_s: 0.0,
+                    idle_s: None
+                }),
                 None
             );
         }

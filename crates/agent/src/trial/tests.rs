@@ -34,9 +34,15 @@ fn windows_hold_some_cycles_of_the_tasks_that_count() {
     assert_eq!(plain(&[(50.0, Some(100.0))]), (0.6, 0.05, false));
     assert_eq!(plain(&[(50.0, Some(0.5))]), (2.0, 0.3, false));
     let (window_s, settle_s, _) = plain(&[(10.0, Some(0.5)), (90.0, Some(100.0))]);
-    assert!((window_s - 0.872).abs() < 1e-9 && (settle_s - 0.109).abs() < 1e-9, "a second at most: {window_s}");
+    assert!(
+        (window_s - 0.872).abs() < 1e-9 && (settle_s - 0.109).abs() < 1e-9,
+        "a second at most: {window_s}"
+    );
     let (window_s, settle_s, _) = plain(&[(30.0, Some(5.0)), (10.0, Some(10.0))]);
-    assert!((window_s - 1.4).abs() < 1e-9 && (settle_s - 0.175).abs() < 1e-9, "by load: {window_s} {settle_s}");
+    assert!(
+        (window_s - 1.4).abs() < 1e-9 && (settle_s - 0.175).abs() < 1e-9,
+        "by load: {window_s} {settle_s}"
+    );
     assert_eq!(pace(true, &[(50.0, Some(5.0))]), (0.4, 0.2, true));
 }
 

@@ -333,9 +333,14 @@ mod tests {
     #[test]
     fn a_choice_that_is_the_default_gains_nothing_if_anything_is_known() {
         let known = [0.9, 0.91, 0.92, 0.9];
-        let gained = |acts, choice: &[f64], default: &[f64]| gain(acts, choice, default).map(|gain| gain.value);
+        let gained =
+            |acts, choice: &[f64], default: &[f64]| gain(acts, choice, default).map(|gain| gain.value);
         assert_eq!(gained(false, &[], &known), Some(0.0));
-        assert_eq!((gained(false, &[], &[]), gained(true, &known, &[])), (None, None), "the loads told nothing");
+        assert_eq!(
+            (gained(false, &[], &[]), gained(true, &known, &[])),
+            (None, None),
+            "the loads told nothing"
+        );
         assert!(gained(true, &[0.99, 1.0, 0.98, 0.99], &known) > Some(0.0));
     }
 

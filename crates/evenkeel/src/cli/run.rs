@@ -301,7 +301,8 @@ impl Watcher for ConsoleSink {
                 self.lasting(&format!("trial of {}: {time}", names.join(" | ")));
             }
             Event::Window { part, settings, summary, .. } => {
-                let waits = summary.wait_per_ran().map_or_else(|| "?".to_owned(), |wait| format!("{wait:.2}"));
+                let waits =
+                    summary.wait_per_ran().map_or_else(|| "?".to_owned(), |wait| format!("{wait:.2}"));
                 self.passing(&format!(
                     "{part}  {settings}: {:.1} % CPU, {waits} s waited per second of work",
                     summary.got_pct

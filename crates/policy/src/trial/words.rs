@@ -29,7 +29,8 @@ impl Trial {
         let gain = self.claim(verdict) + &waits + &self.protected(verdict);
         if candidate == winner {
             // The host as found needs no proof.
-            let fallback = "instead of the present state, which breaks a promise; nothing is shown to be better";
+            let fallback =
+                "instead of the present state, which breaks a promise; nothing is shown to be better";
             return format!("kept: {}", if self.winner.is_some() { gain.as_str() } else { fallback });
         }
         let out = &self.entries[candidate].out;

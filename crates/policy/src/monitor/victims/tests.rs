@@ -84,11 +84,10 @@ fn what_ended_in_the_scope_is_none_of_those_outside() {
         let summary = Summary { seconds: 3.0, outside_pct, ended_pct, ..Summary::default() };
         Seen::of(&summary, 0.0).usage(&Subject::Outside).map(|usage| usage.cpu_pct)
     };
-    assert_eq!([(Some(100.0), 30.0), (Some(20.0), 30.0), (None, 30.0)].map(|(all, ended)| outside(all, ended)), [
-        Some(70.0),
-        Some(0.0),
-        None
-    ]);
+    assert_eq!(
+        [(Some(100.0), 30.0), (Some(20.0), 30.0), (None, 30.0)].map(|(all, ended)| outside(all, ended)),
+        [Some(70.0), Some(0.0), None]
+    );
 }
 
 /// Blocks in which a container outside gets this part of its CPU under the change, which its four tasks share.
