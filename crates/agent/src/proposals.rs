@@ -98,7 +98,7 @@ fn limits_any(plan: &Plan, is_one: impl Fn(&GroupRef) -> bool) -> bool {
 
 /// Whether a plan pins tasks, so that placement has to be watched.
 pub(crate) fn pins(plan: &Plan) -> bool {
-    plan.changes.iter().any(|c| c.knob() == Knob::Affinity && matches!(c.to, Setting::Affinity(_)))
+    plan.changes.iter().any(|change| matches!(change.to, Setting::Affinity(_)))
 }
 
 #[cfg(test)]
