@@ -4,16 +4,16 @@
 //! (`evenkeel_bpf::why`), those included that go on; processes that come later are added at the next observation. Time that a
 //! quota holds a task back is part of a wait: whoever asks a service for something does not care why it has no CPU. Elsewhere the
 //! tasks' schedstat counters are read ten times a second: they give the mean wait for each switch, and the 99th percentile of
-//! those means is an estimate from below. Which of the two it is, [`RunqLatProbe::problem`] tells.
+//! those means is an estimate from below; a wait that goes on counts as one. Which of the two it is, [`RunqLatProbe::problem`] tells.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
 use evenkeel_base::{Histogram, Observation, TaskId, TaskView};
 use evenkeel_bpf::BpfError;
 use evenkeel_bpf::why::{Probe, ScopeNumber, Waited, Watch, WatchOptions, scope_of};
 
-use crate::guarantee::counters::Counters;
+use crate::guarantee::counters::{Change, Counters};
 use crate::runq_latency::LEAST_AGE;
 
 /// Scopes that one probe tells apart.
@@ -25,7 +25,36 @@ pub(crate) enum RunqLatProbe {
     /// Every wait. Boxed, for it is large.
     Exact(Box<Exact>),
     /// Means, from counters; why it is not exact.
-    Means { why: String, scopes: BTreeMap<usize, (Counters, Histogram)> },
+    Means { why: String, scopes: BTreeMap<usize, (Counters, Means)> },
+}
+
+/// Mean waits of one scope's tasks since the last look.
+#[derive(Debug, Default)]
+pub(crate) struct Means {
+    waits: Histogram,
+    /// What waits that go on have lasted since then, seconds: who gets no CPU at all would else seem never to wait.
+    going: HashMap<TaskId, f64>,
+}
+
+impl Means {
+    fn add(&mut self, changes: &HashMap<TaskId, Change>) {
+        self.going.retain(|id, _| changes.contains_key(id));
+        for (id, change) in changes {
+            if change.timeslices > 0 {
+                let waited_s = change.waited_s + self.going.remove(id).unwrap_or_default();
+                let mean_ns = 1e9 * waited_s / change.timeslices as f64;
+                self.waits.add_many(mean_ns as u64, change.timeslices);
+            } else if change.waited_s > 0.0 {
+                *self.going.entry(*id).or_default() += change.waited_s;
+            }
+        }
+    }
+
+    fn take(&mut self) -> Histogram {
+        let mut waits = std::mem::take(&mut self.waits);
+        self.going.drain().for_each(|(_, waited_s)| waits.add((1e9 * waited_s) as u64));
+        waits
+    }
 }
 
 #[derive(Debug)]
@@ -217,7 +246,7 @@ impl RunqLatProbe {
                 }
             },
             Self::Means { scopes, .. } => {
-                Some(scopes.iter_mut().map(|(scope, (_, sum))| (*scope, std::mem::take(sum))).collect())
+                Some(scopes.iter_mut().map(|(scope, (_, means))| (*scope, means.take())).collect())
             }
         }
     }
@@ -245,11 +274,9 @@ impl RunqLatProbe {
     /// Reads counters, where waits come from them; to be called several times a second.
     pub fn tick(&mut self, now: Instant) {
         let Self::Means { scopes, .. } = self else { return };
-        for (counters, sum) in scopes.values_mut() {
-            let Some((_, changes)) = counters.read(now) else { continue };
-            for change in changes.values().filter(|change| change.timeslices > 0) {
-                let mean_ns = 1e9 * change.ended_s / change.timeslices as f64;
-                sum.add_many(mean_ns as u64, change.timeslices);
+        for (counters, means) in scopes.values_mut() {
+            if let Some((_, changes)) = counters.read(now) {
+                means.add(&changes);
             }
         }
     }
@@ -259,6 +286,30 @@ impl RunqLatProbe {
 mod tests {
     use super::*;
     use crate::testing;
+
+    #[test]
+    fn a_wait_that_goes_on_counts_in_each_look_with_its_part_of_it() {
+        let id = |tid| TaskId { tgid: tid, tid, start_time: 1 };
+        let change = |timeslices, waited_s| Change { timeslices, waited_s, ..Change::default() };
+        let mut means = Means::default();
+        let mut look = |ticks: &[&[(u32, Change)]]| {
+            for tick in ticks {
+                means.add(&tick.iter().map(|(tid, change)| (id(*tid), *change)).collect());
+            }
+            let waits = means.take();
+            (waits.total(), waits.longest().map(|ns| (ns as f64 / 1e8).round() / 10.0))
+        };
+        let (starved, served) = ((7, change(0, 0.25)), (8, change(10, 0.01)));
+        assert_eq!(look(&[&[served]]).0, 10);
+        let (waits, longest) = look(&[&[starved, served], &[starved], &[starved], &[starved]]);
+        assert!(waits == 11 && longest >= Some(1.0) && longest < Some(1.4), "{waits} {longest:?}");
+        // Its end in the next look: half a second more.
+        let (waits, longest) = look(&[&[starved], &[(7, change(1, 0.25))]]);
+        assert!(waits == 1 && longest >= Some(0.5) && longest < Some(0.7), "{waits} {longest:?}");
+        // Nothing goes on: of one that sleeps, or has ended.
+        assert_eq!(look(&[&[(7, change(0, 0.0))]]), (0, None));
+        assert_eq!(look(&[&[starved], &[]]), (0, None));
+    }
 
     #[test]
     fn a_process_of_two_scopes_counts_for_both() {
