@@ -246,6 +246,8 @@ struct Restored<'a> {
     gone: usize,
     conflicts: usize,
     failed: usize,
+    /// Could not be looked at.
+    unseen: usize,
     notes: &'a [String],
 }
 
@@ -257,6 +259,7 @@ impl<'a> Restored<'a> {
             gone: back.gone.len(),
             conflicts: back.conflicts.len(),
             failed: back.failed.len(),
+            unseen: back.unseen.len(),
             notes: &back.notes,
         }
     }
@@ -271,10 +274,11 @@ pub(super) fn left(back: &evenkeel_actuate::RestoreReport) -> String {
             (what, &back.failed, back.unseen.len())
         }
     };
-    let named: Vec<String> = items.iter().take(5).map(Item::in_words).collect();
-    let more = items.len() + unseen - named.len();
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{what}: {}{more}", named.join(", "))
+    let mut named: Vec<String> = items.iter().take(5).map(Item::in_words).collect();
+    let more = items.len() - named.len();
+    named.extend((more > 0).then(|| format!("{more} more")));
+    named.extend((unseen > 0).then(|| format!("{unseen} could not be looked at")));
+    format!("{what}: {}", named.join(", "))
 }
 
 impl Watcher for ConsoleSink {
@@ -324,5 +328,19 @@ impl Watcher for ConsoleSink {
 
     fn stopping(&self) -> bool {
         stop::requested()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_it_could_not_look_at_is_part_of_what_is_left() {
+        let unseen = vec!["affinity of 7: denied".to_owned()];
+        let back = evenkeel_actuate::RestoreReport { unseen, ..Default::default() };
+        assert_eq!(serde_json::json!(Restored::of(&back))["unseen"], 1);
+        assert!(left(&back).starts_with("not everything could be restored"), "{}", left(&back));
+        assert!(left(&back).ends_with(": 1 could not be looked at"), "{}", left(&back));
     }
 }
