@@ -96,8 +96,8 @@ impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Task(id) => write!(f, "task {id}"),
-            Self::Pool(Some(owner)) => write!(f, "the tasks of {owner} that are small or wait rarely"),
-            Self::Pool(None) => write!(f, "the tasks of the scope that are small or wait rarely"),
+            Self::Pool(Some(owner)) => write!(f, "what is small or waits rarely in {owner}"),
+            Self::Pool(None) => write!(f, "what is small or waits rarely in the scope"),
             Self::Outside(owner) => write!(f, "{owner}, outside the scope,"),
             Self::Rest => write!(f, "the rest of the host"),
             Self::Protected(name) => write!(f, "{name}, which is protected,"),

@@ -152,8 +152,8 @@ fn the_waits_of_who_waits_rarely_are_shown_to_be_unhurt_together() {
 fn everybody_is_named_as_people_would() {
     let named = |subject: Subject| subject.to_string();
     assert_eq!(named(Subject::Task(id(7))), format!("task {}", id(7)));
-    assert_eq!(named(Subject::Pool(Some("/a".into()))), "the tasks of /a that are small or wait rarely");
-    assert_eq!(named(Subject::Pool(None)), "the tasks of the scope that are small or wait rarely");
+    assert_eq!(named(Subject::Pool(Some("/a".into()))), "what is small or waits rarely in /a");
+    assert_eq!(named(Subject::Pool(None)), "what is small or waits rarely in the scope");
     assert_eq!(named(Subject::Outside("/a".into())), "/a, outside the scope,");
     assert_eq!(named(Subject::Rest), "the rest of the host");
     assert_eq!(named(Subject::Protected("web".to_owned())), "web, which is protected,");
