@@ -60,17 +60,18 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             Err(ActuateError::Damaged { path, line, recovery }) => {
                 let kept = recovery.kept_aside.clone().unwrap_or_else(|| path.clone());
                 add(&mut total, *recovery);
-                problem = problem.or(Some(refused!(
+                let damaged = refused!(
                     "{} was damaged in line {line}: what is readable was restored; the file is kept as {}",
                     path.display(),
                     kept.display()
-                )));
+                );
+                problem = Some(worse(problem, damaged));
             }
             // The others are restored all the same.
             Err(error @ ActuateError::Open(OpenError::Busy(_))) => {
-                problem = problem.or(Some(Failure::No(error.into())));
+                problem = Some(worse(problem, Failure::No(error.into())));
             }
-            Err(error) => problem = Some(cannot(error, dir)),
+            Err(error) => problem = Some(worse(problem, cannot(error, dir))),
         }
     }
     let removed = if args.run_only { 0 } else { remove_leftovers(global) };
@@ -129,6 +130,17 @@ fn add(total: &mut Recovery, more: Recovery) {
     total.left_behind |= more.left_behind;
     total.pid = total.pid.or(more.pid.filter(|pid| *pid > 0));
     total.report.append(more.report);
+}
+
+/// Of several journals' problems one is the command's failure; the others are said.
+fn worse(known: Option<Failure>, more: Failure) -> Failure {
+    let (worst, other) = match (known, more) {
+        (None, more) => return more,
+        (Some(known @ Failure::Cannot(_)), more) => (known, more),
+        (Some(known), more) => (more, known),
+    };
+    say!("evenkeel: {:#}", other.into_error());
+    worst
 }
 
 fn is_denied(item: &Item) -> bool {
@@ -331,4 +343,21 @@ fn text(recovery: &Recovery, rows: &[Row<'_>]) -> Result<(), Failure> {
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_something_may_not_be_done_is_worse_than_that_it_was_not() {
+        let of = |known: Option<Failure>, more| match worse(known, more) {
+            Failure::Cannot(error) => (3, error.to_string()),
+            Failure::No(error) => (1, error.to_string()),
+            Failure::Usage(error) => (2, error.to_string()),
+        };
+        assert_eq!(of(None, refused!("a")), (1, "a".to_owned()));
+        assert_eq!(of(Some(refused!("a")), cannot!("b")), (3, "b".to_owned()));
+        assert_eq!(of(Some(cannot!("a")), refused!("b")), (3, "a".to_owned()));
+    }
 }
