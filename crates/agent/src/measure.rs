@@ -124,29 +124,29 @@ mod tests {
     #[test]
     fn a_window_has_what_happened_in_it_and_what_is_not_known_is_left_out() {
         let before = [
-            counters(1, 1.0, Some(1.0)),
-            counters(2, 5.0, Some(0.0)),
-            counters(3, 1.0, Some(5.0)),
-            counters(4, 1.0, None),
-            counters(5, 1.0, Some(1.0)),
-            counters(6, 1.0, Some(1.0)),
-            counters(7, 1.0, Some(1.0)),
-            counters(9, 1.0, Some(1.0)),
+            counters(11, 1.0, Some(1.0)),
+            counters(12, 5.0, Some(0.0)),
+            counters(13, 1.0, Some(5.0)),
+            counters(14, 1.0, None),
+            counters(15, 1.0, Some(1.0)),
+            counters(16, 1.0, Some(1.0)),
+            counters(17, 1.0, Some(1.0)),
+            counters(19, 1.0, Some(1.0)),
         ];
         let after = [
-            counters(1, 1.5, Some(1.25)),
+            counters(11, 1.5, Some(1.25)),
             // Ran backwards; waited backwards; waits were not known; slept; only waited.
-            counters(2, 4.0, Some(1.0)),
-            counters(3, 1.5, Some(1.0)),
-            counters(4, 1.5, Some(1.0)),
-            counters(5, 1.0, Some(1.0)),
-            counters(6, 1.0, Some(1.5)),
-            // A service; one that was born; 9 has ended.
-            counters(7, 1.25, Some(1.0)),
-            counters(8, 0.25, Some(0.5)),
+            counters(12, 4.0, Some(1.0)),
+            counters(13, 1.5, Some(1.0)),
+            counters(14, 1.5, Some(1.0)),
+            counters(15, 1.0, Some(1.0)),
+            counters(16, 1.0, Some(1.5)),
+            // A service; one that was born; 19 has ended.
+            counters(17, 1.25, Some(1.0)),
+            counters(18, 0.25, Some(0.5)),
         ];
         let mut seen = observation(&[("/", None), ("/batch", Some(0))]);
-        seen.tasks = (1..9).map(|pid| task(pid, "job", 1)).collect();
+        seen.tasks = (11..19).map(|pid| task(pid, "job", 1)).collect();
         seen.host = HostView { steal_pct: Some(20.0), ..HostView::evenly(2, 75.0) };
         let sample = |monotonic_ns, tasks: &[TaskSample]| Sample {
             monotonic_ns,
@@ -155,7 +155,7 @@ mod tests {
         };
         let (before, after) = (sample(1_000_000_000, &before), sample(3_000_000_000, &after));
         let scope = Scope::parse(&["cgroup:/batch"]).unwrap();
-        let by_waits = |task: &TaskView| task.id.tid == 7;
+        let by_waits = |task: &TaskView| task.id.tid == 17;
         let found = window(&before, &after, &seen, &scope, by_waits);
         let told: Vec<_> = found.tasks.iter().map(|task| (task.id.tid, task.ran_s, task.waited_s)).collect();
         let known =
