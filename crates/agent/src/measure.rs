@@ -158,8 +158,13 @@ mod tests {
         let by_waits = |task: &TaskView| task.id.tid == 17;
         let found = window(&before, &after, &seen, &scope, by_waits);
         let told: Vec<_> = found.tasks.iter().map(|task| (task.id.tid, task.ran_s, task.waited_s)).collect();
-        let known =
-            [(1, 0.5, Some(0.25)), (3, 0.5, None), (4, 0.5, None), (6, 0.0, Some(0.5)), (8, 0.25, Some(0.5))];
+        let known = [
+            (11, 0.5, Some(0.25)),
+            (13, 0.5, None),
+            (14, 0.5, None),
+            (16, 0.0, Some(0.5)),
+            (18, 0.25, Some(0.5)),
+        ];
         assert_eq!(told, known);
         let waits: Vec<_> = found.tasks.iter().map(|task| task.waits).collect();
         assert_eq!(waits, [500_000_000, 500_000_000, 500_000_000, 0, 250_000_000].map(Some));

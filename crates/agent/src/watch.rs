@@ -341,9 +341,6 @@ impl Agent {
         if basis.host.as_ref().is_some_and(|host| host.drifted_to(load)) {
             return true;
         }
-        if self.plan.is_default() {
-            return false;
-        }
         let strange =
             !tasks_of(&self.plan).is_empty() && self.strangers_pct(observation) > STRANGERS * load.max(5.0);
         strange || (pins(&self.plan) && Self::uneven(observation, UNEVEN_POINTS))
