@@ -19,6 +19,7 @@
 //! reason = "battery powered edge box"
 //! ```
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use evenkeel_base::run::{ChangeRecord, GuaranteeStatus};
@@ -47,6 +48,9 @@ pub struct Expectations {
     /// How promised shares stand; they are stated in the configuration (`--config`) and by labels, not here.
     #[serde(skip)]
     pub guarantees: Vec<GuaranteeStatus>,
+    /// Names of those that a run of evenkeel at work keeps.
+    #[serde(skip)]
+    pub kept_by_run: BTreeSet<String>,
     /// What a run of evenkeel that is at work has in force.
     #[serde(skip)]
     pub set_by_run: Vec<ChangeRecord>,

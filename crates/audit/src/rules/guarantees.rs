@@ -14,11 +14,17 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
-    let findings = input.expectations.guarantees.iter().map(|g| one(rule, g)).collect();
+    let kept = &input.expectations.kept_by_run;
+    let findings =
+        input.expectations.guarantees.iter().map(|g| one(rule, g, kept.contains(&g.name))).collect();
     Ok(rule.or_pass(findings, "nothing is promised"))
 }
 
-fn one(rule: &Rule, g: &GuaranteeStatus) -> Finding {
+/// More room for a promise.
+const ROOM: &str = "# promise less, or give it more room: fewer promises on its CPUs, a wider cpuset";
+
+/// `kept`: a run of evenkeel at work keeps it.
+fn one(rule: &Rule, g: &GuaranteeStatus, kept: bool) -> Finding {
     let subject = format!("guarantee {}", g.name);
     let minutes = match g.broken_min_day {
         Some(minutes) => format!("; broken for {minutes:.1} minutes of the last day"),
@@ -32,7 +38,7 @@ fn one(rule: &Rule, g: &GuaranteeStatus) -> Finding {
                 subject,
                 evidence,
                 "a little more load, or what an estimate does not show, breaks the promise",
-                "# promise less, or give it more room: fewer promises on its CPUs, a wider cpuset",
+                ROOM,
             )
             .severity(Severity::Info),
         PromiseState::Broken if !g.offers.is_empty() => rule.fail(
@@ -43,6 +49,12 @@ fn one(rule: &Rule, g: &GuaranteeStatus) -> Finding {
                 "# evenkeel cannot give more by weights; what raises the rate:\n# {}",
                 g.offers.join("\n# ")
             ),
+        ),
+        PromiseState::Broken if kept => rule.fail(
+            subject,
+            evidence,
+            "evenkeel keeps it on this host, and what it may set is not enough",
+            format!("# shows by what it is kept:\nevenkeel status\n{ROOM}"),
         ),
         PromiseState::Broken => rule.fail(
             subject,
@@ -91,6 +103,14 @@ mod tests {
             let finding = world.only("guarantee");
             assert_eq!((finding.status, finding.severity), (status, severity), "{state}");
             assert!(finding.evidence.contains("31.0 %") && finding.evidence.contains("2.5 minutes"));
+        }
+        // Who keeps it already is not told to begin.
+        for (kept, fix) in [(false, "run --config"), (true, "promise less")] {
+            world.expectations.guarantees[0].state = PromiseState::Broken;
+            world.expectations.kept_by_run = kept.then(|| "pid:7".into()).into_iter().collect();
+            let finding = world.only("guarantee");
+            assert!(finding.fix.as_deref().is_some_and(|text| text.contains(fix)), "{finding:?}");
+            assert_eq!(finding.consequence.as_deref() == Some("others took what was promised to it"), !kept);
         }
         // Only its rate is short: nobody took anything, and no weight helps.
         world.expectations.guarantees = vec![GuaranteeStatus {

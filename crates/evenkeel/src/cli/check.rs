@@ -117,12 +117,14 @@ fn add_run(
     for status in &mut *statuses {
         if let Some(kept) = kept.iter().find(|g| g.name == status.name && g.promise == status.promise) {
             *status = kept.clone();
+            expectations.kept_by_run.insert(kept.name.clone());
         }
         let day = store.promise_day(&status.name, minute).ok().flatten();
         status.broken_min_day = day.map(|time| time.broken_s / 60.0).or(status.broken_min_day);
     }
-    let new = kept.into_iter().filter(|g| !statuses.iter().any(|s| s.name == g.name));
-    statuses.extend(new.collect::<Vec<_>>());
+    let new: Vec<_> = kept.into_iter().filter(|g| !statuses.iter().any(|s| s.name == g.name)).collect();
+    expectations.kept_by_run.extend(new.iter().map(|g| g.name.clone()));
+    statuses.extend(new);
     expectations.set_by_run = run.changes;
 }
 
@@ -366,11 +368,11 @@ mod tests {
             let mut expectations = Expectations::default();
             let promised = (Guarantees::default(), Scope::default());
             add_run(&mut expectations, &global, promised, &Observation::default());
-            expectations.guarantees.len()
+            (expectations.guarantees.len(), expectations.kept_by_run.len())
         };
         // Another agent is at work, and records nothing.
         let _lock = evenkeel_actuate::FileMedium::open(dir.path()).unwrap();
-        assert_eq!((kept(u32::MAX), kept(std::process::id())), (0, 1));
+        assert_eq!((kept(u32::MAX), kept(std::process::id())), ((0, 0), (1, 1)));
     }
 
     #[test]
