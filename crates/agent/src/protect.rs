@@ -212,8 +212,9 @@ impl LatencySlos {
 
     /// Waits since the last call, by scope; `None` where they could not be read, and where they are means and windows counted
     /// exactly are what they would be held against.
-    fn take(&mut self) -> Vec<Option<Histogram>> {
-        let waits = self.meter.as_mut().and_then(RunqLatProbe::take);
+    /// Waits of the next window are whole where `whole` says so.
+    fn take(&mut self, whole: bool) -> Vec<Option<Histogram>> {
+        let waits = self.meter.as_mut().and_then(|meter| meter.take(whole));
         let estimated = self.is_estimated();
         let waits = waits.filter(|_| self.compared.is_none_or(|by_means| by_means == estimated));
         let of = |scope| match waits.as_ref()?.get(&scope) {
@@ -247,7 +248,7 @@ impl LatencySlos {
 
     /// A window begins: what was counted until now is not part of it.
     pub fn begin(&mut self) {
-        self.take();
+        self.take(false);
         self.began = Some(Instant::now());
         self.readers().for_each(SloReader::poke);
     }
@@ -393,7 +394,9 @@ impl Component for LatencySlos {
     fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
         self.ticked = None;
         self.on_tick(Duration::ZERO, controls);
-        self.window = self.take();
+        // What a wait under way has lasted is cut at windows only where these are held against each other: a bound longer than a
+        // window would never be broken.
+        self.window = self.take(self.compared.is_none());
         let now = Instant::now();
         self.span = self.began.replace(now).map(|began| (began, now));
         if self.compared.is_some() {

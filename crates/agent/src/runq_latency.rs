@@ -40,7 +40,7 @@ impl RunqLatency {
     pub fn begin(&mut self) -> Result<(), BpfError> {
         self.renew()?;
         self.last = self.probe.waited()?;
-        self.probe.begin_window()
+        self.probe.begin_window(false)
     }
 
     /// Waits of the window that began last, by owner: those that began in it, and those that go on with their part of it. A

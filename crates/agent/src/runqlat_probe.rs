@@ -159,11 +159,12 @@ impl Exact {
     }
 
     /// Waits since the last call. A wait belongs to the time in which it began; one that goes on counts with what it has
-    /// lasted since then. Where cgroups found no room, their waits are missing until everything starts again.
-    fn take(&mut self) -> Result<BTreeMap<usize, Histogram>, BpfError> {
+    /// lasted since then. `whole` makes the next ones whole: at each call one that goes on counts with all that it has lasted, and
+    /// when it ends as long as it was. Where cgroups found no room, their waits are missing until everything starts again.
+    fn take(&mut self, whole: bool) -> Result<BTreeMap<usize, Histogram>, BpfError> {
         let now = self.probe.waited()?;
         let open = self.probe.open_waits()?;
-        self.probe.begin_window()?;
+        self.probe.begin_window(whole)?;
         let mut sums: BTreeMap<usize, Histogram> = BTreeMap::new();
         let mut crowded = false;
         for (cell, waits) in now.since(&self.last).chain(open) {
@@ -235,10 +236,11 @@ impl RunqLatProbe {
         Some(format!("means for each switch from /proc, less than a 99th percentile: {why}"))
     }
 
-    /// Waits since the last call by scope, those that had none left out; `None` where they could not be read.
-    pub fn take(&mut self) -> Option<BTreeMap<usize, Histogram>> {
+    /// Waits since the last call by scope, those that had none left out; `None` where they could not be read. `whole`: the next
+    /// ones count with all their length, however long ago they began. Settings that are compared are to blame for their time alone.
+    pub fn take(&mut self, whole: bool) -> Option<BTreeMap<usize, Histogram>> {
         match self {
-            Self::Exact(exact) => match exact.take() {
+            Self::Exact(exact) => match exact.take(whole) {
                 Ok(waits) => Some(waits),
                 Err(error) => {
                     *self = Self::means(error.to_string());

@@ -217,6 +217,7 @@ impl Agent {
             let after = self.sample()?;
             if let Some(measured) = self.measured(&before, &after, &Detail::None, watcher)? {
                 self.log.recorder.add_sample(&after, Some(&measured.observation));
+                self.components.latency_slos.watched(&measured.protected, measured.summary.seconds);
                 if noted.is_none_or(|noted| noted.elapsed() > Duration::from_secs(5)) {
                     self.note_settings(None, &measured.observation);
                     noted = Some(Instant::now());

@@ -196,9 +196,10 @@ impl Probe {
         collect::open_waits(&self.ebpf, &self.config, window, self.throttled_waits)
     }
 
-    /// A window begins. What [`Self::waited`] grows by from now on are waits that began in it.
-    pub fn begin_window(&mut self) -> Result<(), BpfError> {
-        self.window_ns = crate::monotonic_ns();
+    /// A window begins. What [`Self::waited`] grows by from now on are waits that began in it; `whole`: all that end, and those that
+    /// go on count with all their length, too.
+    pub fn begin_window(&mut self, whole: bool) -> Result<(), BpfError> {
+        self.window_ns = if whole { 0 } else { crate::monotonic_ns() };
         let mut window: Array<_, u64> = map_mut(&mut self.ebpf, "window")?;
         window.set(0, self.window_ns, 0).map_err(|error| BpfError::refused("beginning a window", error))
     }

@@ -143,7 +143,7 @@ fn a_wait_belongs_to_the_window_in_which_it_began_and_counts_while_it_goes_on() 
     // The victim gets no CPU from here on: real-time tasks have it for most of a second.
     std::thread::sleep(Duration::from_millis(100));
     let began = Instant::now();
-    probe.begin_window().unwrap();
+    probe.begin_window(false).unwrap();
     let first = probe.waited().unwrap();
     std::thread::sleep(Duration::from_millis(300));
     let at_least = began.elapsed();
@@ -177,7 +177,7 @@ fn time_held_back_by_a_quota_is_part_of_a_wait_where_that_is_asked_for() {
         let options = WatchOptions { waits_only: true, throttled_waits, ..WatchOptions::default() };
         let watch = Watch::Processes(vec![named(&hog)]);
         let mut probe = Probe::start(&kernel_types().unwrap(), &watch, &options).unwrap();
-        probe.begin_window().unwrap();
+        probe.begin_window(false).unwrap();
         let (mut ended, mut open) = (Histogram::default(), Histogram::default());
         for _ in 0..12 {
             std::thread::sleep(Duration::from_millis(90));

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_actuate::Linux;
+use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_linux::testing::schedstat;
 use scene::{Agent, Group, Process, begin, configured, run, snapshot, turn, until};
 use serde_json::Value;
@@ -253,6 +254,30 @@ fn promised_waits_are_counted_one_by_one() {
     let mean_ms = (after.0 - before.0) as f64 / (after.1 - before.1) as f64 / 1e6;
     let p99_ms = promise["wait_p99_ms"].as_f64().unwrap();
     assert!((0.9 * mean_ms..900.0).contains(&p99_ms), "p99 {p99_ms} ms, mean {mean_ms} ms: {promise:#}");
+}
+
+/// A wait under way is not cut when it is looked at: one of several seconds breaks a bound of more than a second, in promises as in
+/// services.
+#[test]
+fn waits_longer_than_a_look_break_a_bound_that_is_longer_too() {
+    let (_turn, dir) = begin();
+    let group = Group::new("long-waits");
+    let _loads = [spinner(&group), spinner(&group), spinner(&group)];
+    // What runs at all overdraws it: each of the three waits for seconds.
+    group.set_quota(&CpuQuota { quota_usec: Limit::Value(1_000), period_usec: 1_000_000, burst_usec: 0 });
+    let scope = group.scope();
+    let bound = format!("scope = \"{scope}\"\nwait_p99 = \"1500ms\"\n");
+    let config = configured(dir.path(), &format!("[[guarantee]]\n{bound}[[service]]\n{bound}"));
+    let args = ["--config", &config, "run", "--guarantees-only", "--for", "25s", "-o", "json"];
+    let output = Agent::run(dir.path(), &args).end();
+    let document = output.document();
+    let promise = guarantee(&document, &scope);
+    assert_eq!(promise["state"], "broken", "{promise:#}; {}", output.stderr);
+    let service = &document["protected"][0];
+    assert_eq!(service["state"], "broken", "{service:#}");
+    for p99 in [&promise["wait_p99_ms"], &service["p99_ms"]] {
+        assert!(p99.as_f64().is_some_and(|ms| ms > 1500.0), "{document:#}");
+    }
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl Keeper {
         self.messages.notes.extend(self.probes.renew(&names));
         let RunqLatProbes { probe: Some(probe), scopes } = &mut self.probes else { return };
         let exact_before = probe.problem().is_none();
-        let waits = probe.take();
+        let waits = probe.take(true);
         if exact_before {
             self.messages.notes.extend(note(probe));
         }

@@ -23,9 +23,9 @@ fn waits(ns: u64, count: u64) -> Vec<Option<Histogram>> {
 #[test]
 fn a_scope_that_is_not_followed_has_no_waits_to_show() {
     let mut latency_slos = latency_slos(guarded(None));
-    assert_eq!(latency_slos.take(), [None]);
+    assert_eq!(latency_slos.take(false), [None]);
     latency_slos.follow(&testing::observation(&[("/", None)]));
-    assert_eq!(latency_slos.take(), [Some(Histogram::default())]);
+    assert_eq!(latency_slos.take(false), [Some(Histogram::default())]);
 }
 
 #[test]
@@ -33,13 +33,13 @@ fn means_are_not_held_against_waits_that_were_counted() {
     let mut latency_slos = latency_slos(guarded(None));
     latency_slos.follow(&testing::observation(&[("/", None)]));
     latency_slos.compare(true);
-    assert_eq!(latency_slos.take(), [Some(Histogram::default())], "all are means");
+    assert_eq!(latency_slos.take(false), [Some(Histogram::default())], "all are means");
     // As if the first windows had been counted exactly.
     latency_slos.compared = Some(false);
     latency_slos.compare(true);
-    assert_eq!(latency_slos.take(), [None]);
+    assert_eq!(latency_slos.take(false), [None]);
     latency_slos.compare(false);
-    assert_eq!(latency_slos.take(), [Some(Histogram::default())]);
+    assert_eq!(latency_slos.take(false), [Some(Histogram::default())]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use evenkeel_actuate::{Kernel, Linux};
-use evenkeel_base::{Knob, Setting, Target, TaskId};
+use evenkeel_base::{CpuQuota, Knob, Setting, Target, TaskId};
 use evenkeel_linux::testing::{TestCgroup, TestChild};
 pub use evenkeel_linux::testing::{TestProcess as Process, until};
 pub use program::{Ended, end};
@@ -92,6 +92,10 @@ impl Group {
 
     pub fn set_weight(&self, v1_shares: u64, v2_weight: u64) {
         self.0.set(("cpu.shares", v1_shares), ("cpu.weight", v2_weight)).unwrap();
+    }
+
+    pub fn set_quota(&self, quota: &CpuQuota) {
+        self.0.set_quota(quota).unwrap();
     }
 
     /// All files of the cpu controller that hold a setting.
