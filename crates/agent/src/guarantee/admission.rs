@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use evenkeel_base::{CpuSet, Observation, TaskView};
+use evenkeel_base::{CpuSet, Observation};
 use evenkeel_policy::guarantee::Admission;
 use evenkeel_policy::guarantee::admit::{AdmissionRequest, Supply};
 use evenkeel_policy::guarantee::verdict::TOLERANCE_PCT;
@@ -12,6 +12,8 @@ use super::Originals;
 use super::keeper::Keeper;
 use super::solver::left_for;
 
+/// Cgroups whose quotas are named in one message.
+const MOST_NAMED: usize = 3;
 /// Weight of the newest observation in smoothed values.
 const NEWEST: f64 = 0.5;
 
@@ -79,7 +81,8 @@ impl Keeper {
         Some(self.guarantees.get((*first)?)?.stated.name.clone())
     }
 
-    /// What a quota allows all tasks of a promise, percent, if that is less than promised, so that no weight helps; and so in words.
+    /// What quotas allow the tasks of a promise together, percent, if that is less than promised, so that no weight helps; and so in
+    /// words.
     fn limited(
         &self,
         index: usize,
@@ -88,20 +91,39 @@ impl Keeper {
         originals: &Originals,
     ) -> Option<(f64, String)> {
         let asked = self.guarantees[index].pct?;
-        let mut mine = observation.tasks.iter().zip(owner).filter(|(_, owner)| **owner == Some(index));
-        let first = mine.next()?.0.group?;
-        let within = |task: &TaskView, at| task.group.is_some_and(|group| observation.is_within(group, at));
-        observation.path_to_root(first).find_map(|at| {
+        // What each cgroup passes on, and whose quotas say so. Those below one come after it, so the last has all of its own.
+        let mut open: BTreeMap<u32, (f64, Vec<u32>)> = BTreeMap::new();
+        for (task, _) in observation.tasks.iter().zip(owner).filter(|(_, owner)| **owner == Some(index)) {
+            open.insert(task.group?, (f64::INFINITY, Vec::new()));
+        }
+        let (mut all, mut whose) = (0.0, Vec::new());
+        while let Some((at, (mut allowed, mut by))) = open.pop_last() {
             let group = observation.groups.get(at as usize)?;
-            let allowed = originals.quotas.get(&group.path).copied().or(group.quota)?.pct()?;
-            (allowed + TOLERANCE_PCT < asked && mine.clone().all(|(task, _)| within(task, at))).then(|| {
-                let path = &group.path;
-                let why = format!(
-                    "asks {asked:.0}, but the quota of {path} allows {allowed:.0} (percent of one CPU)"
-                );
-                (allowed, why)
-            })
-        })
+            let quota =
+                originals.quotas.get(&group.path).copied().or(group.quota).and_then(|quota| quota.pct());
+            if let Some(quota) = quota.filter(|quota| *quota < allowed) {
+                (allowed, by) = (quota, vec![at]);
+            }
+            let (sum, of) = match observation.path_to_root(at).nth(1) {
+                Some(parent) => {
+                    let (sum, of) = open.entry(parent).or_default();
+                    (sum, of)
+                }
+                None => (&mut all, &mut whose),
+            };
+            *sum += allowed;
+            of.extend(by);
+        }
+        let path = |at: &u32| Some(observation.groups.get(*at as usize)?.path.as_str());
+        let mut paths = whose.iter().filter_map(path).take(MOST_NAMED).collect::<Vec<_>>().join(", ");
+        let more = whose.len().saturating_sub(MOST_NAMED);
+        if more > 0 {
+            paths += &format!(" and {more} more");
+        }
+        let (quotas, allow) = if whose.len() == 1 { ("quota", "allows") } else { ("quotas", "allow") };
+        let why =
+            format!("asks {asked:.0}, but the {quotas} of {paths} {allow} {all:.0} (percent of one CPU)");
+        (!whose.is_empty() && all + TOLERANCE_PCT < asked).then_some((all, why))
     }
 
     /// What CPUs can give, stolen time smoothed.

@@ -398,6 +398,25 @@ mod tests {
     }
 
     #[test]
+    fn quotas_of_several_cgroups_count_together_unless_a_task_is_in_none() {
+        let quota = |usec| Some(CpuQuota { quota_usec: Limit::Value(usec), ..CpuQuota::UNLIMITED });
+        let mut observation = testing::observation(&[("/", None), ("/web", Some(0)), ("/log", Some(0))]);
+        observation.tasks = vec![testing::task(10, "web", 1), testing::task(11, "log", 2)];
+        (observation.groups[1].quota, observation.groups[2].quota) = (quota(50_000), quota(20_000));
+        let state = |observation: &Observation, amount: &str| {
+            let status =
+                resolved(observation, &[("comm:^(web|log)$", cpu(amount))], false).statuses().remove(0);
+            let why = "asks 80, but the quotas of /log, /web allow 70 (percent of one CPU)";
+            assert_eq!(status.why.contains(why), status.state == PromiseState::Refused, "{}", status.why);
+            status.state
+        };
+        assert_eq!(state(&observation, "80%"), PromiseState::Refused);
+        assert_eq!(state(&observation, "70%"), PromiseState::Unknown);
+        observation.groups[2].quota = None;
+        assert_eq!(state(&observation, "80%"), PromiseState::Unknown);
+    }
+
+    #[test]
     fn one_whose_tasks_belong_to_another_promise_is_not_said_to_match_none() {
         let stated = [("cgroup:/web", cpu("40%")), ("comm:^log$", cpu("10%")), ("comm:^db$", cpu("10%"))];
         let keeper = resolved(&observed(), &stated, false);
