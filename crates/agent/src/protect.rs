@@ -22,8 +22,9 @@ use crate::stated::Protected;
 /// Scopes that can be protected at once.
 pub use crate::runqlat_probe::MOST;
 
-/// Windows that say how a protection stands.
+/// Windows that say how a protection stands: as many more as it takes for a statement, up to the second, for one that waits seldom.
 const RECENT: usize = 10;
+const LONGEST: usize = 120;
 /// Windows that say whether a service waits too long.
 const LATELY: usize = 3;
 /// Waits needed among them before settings are called into question.
@@ -96,10 +97,21 @@ impl LatencySlo {
         }
     }
 
-    /// Waits of the last windows, and their seconds.
-    fn lately(&self) -> (Histogram, f64) {
+    /// A window under the settings in force.
+    fn watched(&mut self, waits: Histogram, seconds: f64) {
+        self.recent.push_back((waits, seconds));
+        let tells = |recent: &VecDeque<(Histogram, f64)>| {
+            recent.iter().skip(1).map(|(waits, _)| waits.total()).sum::<u64>() >= protect::ENOUGH
+        };
+        while self.recent.len() > RECENT && (self.recent.len() > LONGEST || tells(&self.recent)) {
+            self.recent.pop_front();
+        }
+    }
+
+    /// Waits of the last windows, so many of them, and their seconds.
+    fn pool(&self, windows: usize) -> (Histogram, f64) {
         let mut pool = (Histogram::default(), 0.0);
-        for (waits, seconds) in &self.recent {
+        for (waits, seconds) in self.recent.iter().rev().take(windows) {
             pool.0.merge(waits);
             pool.1 += seconds;
         }
@@ -108,7 +120,7 @@ impl LatencySlo {
 
     /// `estimated`: waits are means.
     fn status(&self, wait_factor: f64, estimated: bool) -> ProtectedStatus {
-        let (pool, _) = self.lately();
+        let (pool, _) = self.pool(LONGEST);
         let p99_ns = pool.quantile(0.99);
         let limit_ns = self.alarm_ns(wait_factor);
         let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
@@ -318,9 +330,8 @@ impl LatencySlos {
     /// A window of so many seconds under the settings in force, outside of trials.
     pub fn watched(&mut self, waits: &[Option<Histogram>], seconds: f64) {
         for (guarded, waits) in self.all.iter_mut().zip(waits) {
-            guarded.recent.extend(waits.clone().map(|waits| (waits, seconds)));
-            while guarded.recent.len() > RECENT {
-                guarded.recent.pop_front();
+            if let Some(waits) = waits {
+                guarded.watched(waits.clone(), seconds);
             }
         }
     }
@@ -334,7 +345,7 @@ impl LatencySlos {
     /// Waits of each in the last windows together, with their seconds; `None` before there are some windows.
     pub fn lately(&self) -> Option<Vec<(Histogram, f64)>> {
         let enough = self.all.iter().all(|guarded| guarded.recent.len() >= LATELY);
-        enough.then(|| self.all.iter().map(LatencySlo::lately).collect())
+        enough.then(|| self.all.iter().map(|guarded| guarded.pool(RECENT)).collect())
     }
 
     fn statuses(&self) -> Vec<ProtectedStatus> {
@@ -367,12 +378,14 @@ impl LatencySlos {
         // Where requests tell, waits do not count.
         let by_waits =
             guarded.recent.len() >= RECENT / 2 && guarded.keeps_requests(self.wait_factor).is_none();
-        let status = by_waits.then(|| guarded.status(self.wait_factor, self.is_estimated()))?;
-        let (p99_ms, limit_ms) = (status.p99_ms?, status.limit_ms?);
-        (status.tasks > 0 && p99_ms > limit_ms && status.waits >= ENOUGH).then(|| {
+        let (waits, _) = by_waits.then(|| guarded.pool(RECENT))?;
+        let (p99_ns, limit_ns) = (waits.quantile(0.99)?, guarded.alarm_ns(self.wait_factor)?);
+        (guarded.tasks > 0 && p99_ns > limit_ns && waits.total() >= ENOUGH).then(|| {
             format!(
-                "{}, which is protected, waits {p99_ms:.2} ms in the 99th percentile, beyond {limit_ms:.2} ms",
-                status.name
+                "{}, which is protected, waits {:.2} ms in the 99th percentile, beyond {:.2} ms",
+                guarded.protected.protection.name,
+                p99_ns as f64 / 1e6,
+                limit_ns as f64 / 1e6
             )
         })
     }

@@ -95,6 +95,27 @@ fn few_waits_question_nothing_and_nobody_is_told() {
 }
 
 #[test]
+fn one_that_waits_seldom_is_judged_over_a_longer_time() {
+    let mut service = guarded(Some(2_000_000));
+    let mut state = |ns, windows, count| {
+        (0..windows).for_each(|_| service.watched(Histogram::of(&[(ns, count)]), 1.0));
+        service.status(2.0, false)
+    };
+    assert_eq!(state(1_000_000, 49, 2).state, PromiseState::Unknown, "98 waits");
+    let status = state(1_000_000, 31, 2);
+    assert_eq!((status.state, status.waits), (PromiseState::Kept, 100), "as many as it takes");
+    assert_eq!(state(1_000_000, LONGEST, 0).state, PromiseState::Unknown, "those of long ago say nothing");
+    assert_eq!(state(1_000_000, RECENT, 500).waits, 5000, "no longer than it takes");
+    // What was long ago is no reason to act.
+    state(1_000_000, RECENT, 10);
+    let mut slos = latency_slos(service);
+    slos.watched(&waits(9_000_000, 500), 1.0);
+    (0..RECENT).for_each(|_| slos.watched(&waits(1_000_000, 2), 1.0));
+    assert_eq!((slos.statuses()[0].state, slos.objects(Duration::ZERO)), (PromiseState::Broken, None));
+    assert_eq!(slos.lately().unwrap()[0].0.total(), 20);
+}
+
+#[test]
 fn requests_judge_where_they_tell_and_waits_where_they_do_not() {
     let long_waits = |requests: Option<SloReader>| {
         let mut latency_slos = latency_slos(LatencySlo { requests, ..guarded(Some(2_000_000)) });
