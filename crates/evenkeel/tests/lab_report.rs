@@ -72,6 +72,19 @@ fn logs_become_a_result_folder_that_can_be_made_anew() {
 }
 
 #[test]
+fn a_report_of_an_interrupted_experiment_is_written_and_is_no_success() {
+    let dir = tempfile::tempdir().unwrap();
+    import(dir.path(), 1.0, "a");
+    let path = dir.path().join("a/record.json");
+    let mut record: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    record["planned_cells"] = 3.into();
+    std::fs::write(&path, record.to_string()).unwrap();
+    let output = evenkeel(dir.path(), &["lab", "report", "a"]).with(1);
+    assert!(output.stdout.contains("Weights hold within"), "{}", output.stdout);
+    assert!(output.stderr.contains("interrupted: 1 of 3 cells done"), "{}", output.stderr);
+}
+
+#[test]
 fn folders_are_compared_with_intervals() {
     let dir = tempfile::tempdir().unwrap();
     import(dir.path(), 1.0, "a");

@@ -87,7 +87,7 @@ impl Workload for Wakeup {
     }
 
     fn wanted_pct(&self) -> Option<f64> {
-        Some(self.percent.min(100.0))
+        Some(self.percent)
     }
 
     fn run(&self, context: &mut Context<'_>) -> Result<(), LoadError> {
@@ -190,6 +190,7 @@ mod tests {
         // Twice as much as fits: the second half is done after the end.
         let wakeup = Wakeup { jitter: 0.0, ..Wakeup::new(Duration::from_millis(2), 200.0) };
         let report = measured(wakeup, 1, 0.1);
+        assert_eq!(report.wanted_pct, Some(200.0), "not what fits");
         let flows = report.flows.unwrap();
         assert!(report.real_s > 0.1 && flows.flows[0].transactions > flows.unanswered(), "{flows:?}");
     }

@@ -7,13 +7,14 @@ use evenkeel_lab::fairness::record::TenantsRecord;
 use evenkeel_lab::neighbour::record::NeighbourRecord;
 
 use super::neighbour;
-use super::written::{Report, load};
+use super::written::{Report, complete, load};
 use crate::cli::{Global, Outcome, tenants};
 
 /// Study a result folder and make its reports again, from its record alone.
 ///
 /// Writes study.json, report.html (one file, readable offline), report.md (GitHub tables) and CSV files into the
-/// folder, and prints verdicts and figures. Nothing is measured: the same record gives the same reports.
+/// folder, and prints verdicts and figures. Nothing is measured: the same record gives the same reports. Exit status 1: cells
+/// are missing, as after an interruption.
 ///
 /// Example: evenkeel lab report evenkeel-lab/cpu-units-equal
 #[derive(Debug, clap::Args)]
@@ -32,7 +33,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if TenantsRecord::is_one(&args.folder) {
         return tenants::report(global, &load(&args.folder)?, folder_of(&args));
     }
-    Report::of(&load(&args.folder)?)?.show(global.output, folder_of(&args)).map(|()| 0)
+    let record = load(&args.folder)?;
+    Report::of(&record)?.show(global.output, folder_of(&args))?;
+    complete(&record).map(|()| 0)
 }
 
 /// Where reports are written, if anywhere.

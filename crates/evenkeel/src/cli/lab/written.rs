@@ -26,7 +26,7 @@ pub(in crate::cli) fn complete(record: &impl CellRecord) -> Result<(), Failure> 
         return Ok(());
     }
     Err(refused!(
-        "interrupted: {} of {} cells done; the same command goes on with the rest",
+        "interrupted: {} of {} cells done; the command that began it goes on with the rest",
         record.cells().len(),
         record.planned()
     ))
