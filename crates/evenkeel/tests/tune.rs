@@ -92,6 +92,16 @@ fn the_best_settings_are_found_and_told_in_every_form() {
     assert!(page.contains("</svg>") && page.contains("Best y"));
     // Everything is known: the same command only tells it again.
     assert!(bench.run(&[]).ok().contains("30 trials"));
+    // It is shown on another host, too, but not gone on with.
+    let path = bench.out().join("trials.jsonl");
+    let record = std::fs::read_to_string(&path).unwrap();
+    let (head, trials) = record.split_once('\n').unwrap();
+    let mut other: Value = serde_json::from_str(head).unwrap();
+    other["host"]["kernel"] = "2.6.32".into();
+    std::fs::write(&path, format!("{other}\n{trials}")).unwrap();
+    bench.run(&[]).ok();
+    bench.run(&["--trials", "33"]).says(2, "and not \"2.6.32\"");
+    std::fs::write(&path, record).unwrap();
     // A larger budget goes on from there.
     bench.run(&["--trials", "33"]).ok();
     // The last of them compare the best with the present settings, in pairs: one may be left over.

@@ -18,6 +18,11 @@ pub enum TuneError {
          --dir, or start over with --fresh"
     )]
     Other { dir: PathBuf, name: String },
+    #[error(
+        "{dir} holds trials of another host, or of this one before it was changed ({differs}); name another directory with \
+         --dir, or start over with --fresh"
+    )]
+    OtherHost { dir: PathBuf, differs: String },
     #[error("{path}:{line}: {what}; remove the line, or start over with --fresh")]
     Damaged {
         path: PathBuf,

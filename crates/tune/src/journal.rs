@@ -2,14 +2,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use evenkeel_experiment::record::Host;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::TuneError;
 use super::expand::Settings;
 use super::file::Tune;
+use super::{Options, TuneError};
 
 /// First line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +19,9 @@ struct Head {
     name: String,
     /// Of everything that makes trials comparable: parameters, commands, what is measured. Not the budget, nor the method.
     fingerprint: String,
+    /// Where it was begun; records of earlier versions do not say it.
+    #[serde(default)]
+    host: Option<Host>,
 }
 
 const SCHEMA: &str = "evenkeel.tune-trials/v1";
@@ -43,6 +47,8 @@ pub struct TrialRecord {
 pub(super) struct Journal {
     file: File,
     path: PathBuf,
+    /// What makes this host another than that on which the search was begun, if anything does.
+    pub differs: Option<String>,
 }
 
 fn fingerprint(tune: &Tune) -> String {
@@ -59,7 +65,8 @@ fn fingerprint(tune: &Tune) -> String {
 
 impl Journal {
     /// Opens the record of a directory, or begins one; gives what is in it. A torn last line is cut off.
-    pub fn open(dir: &Path, tune: &Tune, fresh: bool) -> Result<(Self, Vec<TrialRecord>), TuneError> {
+    pub fn open(options: &Options, tune: &Tune) -> Result<(Self, Vec<TrialRecord>), TuneError> {
+        let Options { dir, fresh, host } = options;
         let path = dir.join("trials.jsonl");
         let fail = |error: io::Error| TuneError::Io { path: path.clone(), error };
         fs::create_dir_all(dir).map_err(|error| TuneError::Io { path: dir.into(), error })?;
@@ -75,13 +82,14 @@ impl Journal {
         }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(fail)?;
-        if fresh {
+        if *fresh {
             text.clear();
         }
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let mut lines = text[..whole].lines();
-        let head = Head { schema: SCHEMA.into(), name: tune.name.clone(), fingerprint: fingerprint(tune) };
-        let mut records = Vec::new();
+        let (schema, name, fingerprint) = (SCHEMA.to_owned(), tune.name.clone(), fingerprint(tune));
+        let head = Head { schema, name, fingerprint, host: Some(host.clone()) };
+        let (mut records, mut differs) = (Vec::new(), None);
         match lines.next() {
             None => {
                 let line = serde_json::to_string(&head).map_err(|e| fail(e.into()))?;
@@ -93,6 +101,7 @@ impl Journal {
                 if found.schema != head.schema || found.fingerprint != head.fingerprint {
                     return Err(TuneError::Other { dir: dir.into(), name: found.name });
                 }
+                differs = found.host.and_then(|there| host.differs_from(&there));
                 for (number, line) in lines.enumerate() {
                     let record = serde_json::from_str(line).map_err(|error| TuneError::Damaged {
                         path: path.clone(),
@@ -104,7 +113,7 @@ impl Journal {
                 file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(fail)?;
             }
         }
-        Ok((Self { file, path }, records))
+        Ok((Self { file, path, differs }, records))
     }
 
     /// Adds a trial; it is on disk when this returns.
@@ -117,6 +126,8 @@ impl Journal {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn tune(extra: &str) -> Tune {
@@ -125,6 +136,10 @@ mod tests {
              [objective]\nname='y'\ngoal='min'\naccount='real_s'\n{extra}"
         );
         Tune::parse(Path::new("t.toml"), &text).unwrap()
+    }
+
+    fn on(dir: &Path, kernel: &str, fresh: bool) -> Options {
+        Options { dir: dir.into(), fresh, host: Host { kernel: Some(kernel.into()), ..Host::default() } }
     }
 
     fn record(number: usize) -> TrialRecord {
@@ -142,9 +157,10 @@ mod tests {
     #[test]
     fn trials_survive_even_a_torn_end_and_another_search_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut journal, found) = Journal::open(dir.path(), &tune(""), false).unwrap();
+        let open = |tune: &Tune, fresh| Journal::open(&on(dir.path(), "6.12", fresh), tune);
+        let (mut journal, found) = open(&tune(""), false).unwrap();
         assert!(found.is_empty());
-        assert!(matches!(Journal::open(dir.path(), &tune(""), false), Err(TuneError::Busy(_))));
+        assert!(matches!(open(&tune(""), false), Err(TuneError::Busy(_))));
         journal.append(&record(1)).unwrap();
         journal.append(&record(2)).unwrap();
         drop(journal);
@@ -153,17 +169,32 @@ mod tests {
         text.push_str("{\"number\":3,\"sett");
         fs::write(&path, text).unwrap();
         // Another budget is the same search.
-        let (mut journal, found) = Journal::open(dir.path(), &tune("[budget]\ntrials=9\n"), false).unwrap();
+        let (mut journal, found) = open(&tune("[budget]\ntrials=9\n"), false).unwrap();
         assert_eq!(found, [record(1), record(2)]);
         journal.append(&record(3)).unwrap();
         drop(journal);
-        let (_, found) = Journal::open(dir.path(), &tune(""), false).unwrap();
+        let (_, found) = open(&tune(""), false).unwrap();
         assert_eq!(found.len(), 3);
         let other = tune("[measure.env]\nA='1'\n");
-        assert!(matches!(Journal::open(dir.path(), &other, false), Err(TuneError::Other { .. })));
-        let (_, found) = Journal::open(dir.path(), &other, true).unwrap();
+        assert!(matches!(open(&other, false), Err(TuneError::Other { .. })));
+        let (_, found) = open(&other, true).unwrap();
         assert!(found.is_empty());
         fs::write(&path, "hello\n").unwrap();
-        assert!(matches!(Journal::open(dir.path(), &other, false), Err(TuneError::Foreign(_))));
+        assert!(matches!(open(&other, false), Err(TuneError::Foreign(_))));
+    }
+    #[test]
+    fn a_search_that_was_begun_on_another_kernel_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let differs =
+            |kernel, fresh| Journal::open(&on(dir.path(), kernel, fresh), &tune("")).unwrap().0.differs;
+        assert_eq!((differs("6.12", false), differs("6.12", false)), (None, None));
+        assert_eq!(differs("7.1", false).as_deref(), Some("kernel \"7.1\" and not \"6.12\""));
+        assert_eq!((differs("7.1", true), differs("7.1", false)), (None, None));
+        // As earlier versions began it.
+        let path = dir.path().join("trials.jsonl");
+        let mut head: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        head.as_object_mut().unwrap().remove("host");
+        fs::write(&path, format!("{head}\n")).unwrap();
+        assert_eq!(differs("6.12", false), None);
     }
 }

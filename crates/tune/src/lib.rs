@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use evenkeel_experiment::record::Host;
+
 use crate::search::{Ask, Method, Outcome, Point, Reason, Rules, Search};
 
 mod check;
@@ -64,6 +66,8 @@ pub struct Options {
     pub dir: PathBuf,
     /// Start over though there is a record.
     pub fresh: bool,
+    /// What this host is.
+    pub host: Host,
 }
 
 fn name(reason: Reason) -> &'static str {
@@ -95,7 +99,7 @@ pub fn run(
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<(TuneResult, Vec<TrialRecord>), TuneError> {
-    let (mut journal, mut records) = Journal::open(&options.dir, tune, options.fresh)?;
+    let (mut journal, mut records) = Journal::open(options, tune)?;
     let warm = warm::points(tune)?;
     if !warm.is_empty() {
         tell(Event::Warm(&warm));
@@ -115,6 +119,10 @@ pub fn run(
     loop {
         let left = left(trials, tune.time, &records);
         let Some(ask) = search.ask(left) else { break };
+        // What is complete is only shown.
+        if let Some(differs) = &journal.differs {
+            return Err(TuneError::OtherHost { dir: options.dir.clone(), differs: differs.clone() });
+        }
         if stop.load(Ordering::Relaxed) {
             interrupted = true;
             break;

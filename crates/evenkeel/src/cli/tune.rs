@@ -112,7 +112,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let stop = stop::on_signals()?;
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
     let runner = Runner { binary, state_dir: global.state_dir.clone() };
-    let options = Options { dir: dir.clone(), fresh: args.fresh };
+    let topology = evenkeel_observe::topology::read_topology(&evenkeel_linux::Root::host()).ok();
+    let host = evenkeel_lab::runner::facts(topology.as_ref());
+    let options = Options { dir: dir.clone(), fresh: args.fresh, host };
     let mut progress =
         Progress { shown: std::io::stderr().is_terminal() || global.verbose > 0, unit: unit(&tune) };
     let (result, records) =
@@ -136,6 +138,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 fn failure(error: TuneError) -> Failure {
     match error {
         TuneError::Other { .. }
+        | TuneError::OtherHost { .. }
         | TuneError::Foreign(_)
         | TuneError::Damaged { .. }
         | TuneError::Simulation(_) => Failure::Usage(error.into()),
