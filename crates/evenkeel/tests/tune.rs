@@ -252,6 +252,17 @@ fn objectives_are_read_from_metrics_and_addresses() {
 }
 
 #[test]
+fn a_services_cpu_time_has_that_of_workers_that_ended_meanwhile() {
+    let text = "[[parameter]]\nname = 'x'\nkind = 'integer'\nlow = 5000\nhigh = 5001\n[service]\n\
+         command = ['sh', '-c', 'while :; do sh -c \"i=0; while [ \\$i -lt {x} ]; do i=\\$((i+1)); done\"; done']\n\
+         [measure]\nseconds = 1.5\n[objective]\nname = 'cpu'\ngoal = 'min'\naccount = 'cpu_s'\n\
+         [budget]\ntrials = 1\n[search]\nfinalists = 0\nrepeats = 1\n";
+    let result = Bench::new(text).run(&["-o", "json"]).json();
+    // Each lives for about a hundredth of a second: all but one of them have ended.
+    assert!(result["best"]["value"].as_f64().is_some_and(|cpu_s| cpu_s > 0.1), "{result:#}");
+}
+
+#[test]
 fn the_simulator_shows_where_to_begin() {
     // The model: a spinner in a group whose quota is the parameter; more quota, more CPU.
     let text = r#"

@@ -26,6 +26,8 @@ pub struct PidStat {
     pub kernel_thread: bool,
     /// Time in user and kernel mode, nanoseconds (resolution 10 ms).
     pub cpu_ns: u64,
+    /// The same of children that ended and were waited for, with theirs.
+    pub children_ns: u64,
     /// Number of threads of the process.
     pub threads: u32,
     /// Start, clock ticks since boot.
@@ -66,6 +68,8 @@ pub fn parse(text: &str) -> Result<PidStat, ParseError> {
     let flags = number(9, "flags as field 9")?;
     let utime = number(14, "utime as field 14")?;
     let stime = number(15, "stime as field 15")?;
+    let cutime = number(16, "cutime as field 16")?;
+    let cstime = number(17, "cstime as field 17")?;
     let threads = number(20, "the number of threads as field 20")?;
     let start_time = number(22, "the start time as field 22")?;
     Ok(PidStat {
@@ -77,6 +81,7 @@ pub fn parse(text: &str) -> Result<PidStat, ParseError> {
         session: u32::try_from(session).map_err(|_| bad("a session below 2^32"))?,
         kernel_thread: flags & PF_KTHREAD != 0,
         cpu_ns: utime.saturating_add(stime).saturating_mul(NS_PER_TICK),
+        children_ns: cutime.saturating_add(cstime).saturating_mul(NS_PER_TICK),
         threads: u32::try_from(threads).map_err(|_| bad("threads below 2^32"))?,
         start_time,
         start_stack: field(28).and_then(|w| w.parse().ok()).unwrap_or(0),
@@ -115,7 +120,7 @@ mod tests {
 
     fn line(comm: &str) -> String {
         format!(
-            "12 ({comm}) S 1 12 13 0 -1 4194560 1 0 0 0 7 5 0 0 20 0 3 0 4711 0 0 18446744073709551615 0 0 0 0 0 0 0 \
+            "12 ({comm}) S 1 12 13 0 -1 4194560 1 0 0 0 7 5 2 1 20 0 3 0 4711 0 0 18446744073709551615 0 0 0 0 0 0 0 \
              0 0 0 0 0 17 1 0 3 0 0 0\n"
         )
     }
@@ -125,7 +130,8 @@ mod tests {
         for comm in ["sh", "a) S 2 (b", "x y", ")", "two\nlines", ""] {
             let stat = parse(&line(comm)).unwrap();
             assert_eq!((stat.comm.as_str(), stat.ppid, stat.start_time), (comm, 1, 4711));
-            assert_eq!((stat.cpu, stat.threads, stat.cpu_ns), (Some(1), 3, 120_000_000));
+            assert_eq!((stat.cpu, stat.threads), (Some(1), 3));
+            assert_eq!((stat.cpu_ns, stat.children_ns), (120_000_000, 30_000_000));
             assert_eq!((stat.process_group, stat.session, stat.policy), (12, 13, Some(3)));
             assert!(!stat.kernel_thread);
             assert_eq!(comm_and_cpu(line(comm).as_bytes()), Some((comm.as_bytes(), 1)));

@@ -10,6 +10,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use evenkeel_linux::pid_stat::{self, PidStat};
+
 /// How often a process is looked at.
 const POLL: Duration = Duration::from_millis(5);
 /// Most of an output that is read: its end.
@@ -129,14 +131,18 @@ impl Process {
         Output { stdout: read(".out"), stderr: read(".err") }
     }
 
-    /// CPU time of the command with its descendants, seconds: the account's after its end, of those alive before.
+    /// CPU time of the command with its descendants, seconds: the account's after its end; before, of those alive and of those that
+    /// were waited for.
     pub fn cpu_s(&mut self) -> Option<f64> {
         if self.ended().is_some() {
             let text = fs::read_to_string(beside(&self.prefix, ".account")).ok()?;
             let account: serde_json::Value = serde_json::from_str(&text).ok()?;
             return Some(account.get("user_s")?.as_f64()? + account.get("sys_s")?.as_f64()?);
         }
-        Some(below(self.child.id()).iter().map(|(_, cpu_s)| cpu_s).sum())
+        let top = self.child.id();
+        let ended = stat_of(top).map_or(0, |stat| stat.children_ns);
+        let alive = below(top).into_iter().map(|(_, stat)| stat.cpu_ns + stat.children_ns);
+        Some((ended + alive.sum::<u64>()) as f64 / 1e9)
     }
 
     /// Asks it to end, then kills it; waits until all of it is gone.
@@ -162,27 +168,30 @@ impl Process {
     }
 }
 
-/// Processes below one, with their CPU time in seconds (that of children they reaped not counted).
-fn below(top: u32) -> Vec<(u32, f64)> {
-    let root = evenkeel_linux::Root::host();
-    let mut all: BTreeMap<u32, (u32, f64)> = BTreeMap::new();
+fn stat_of(pid: u32) -> Option<PidStat> {
+    evenkeel_linux::Root::host().parse(format!("proc/{pid}/stat"), pid_stat::parse).ok()
+}
+
+/// Processes below one.
+fn below(top: u32) -> Vec<(u32, PidStat)> {
+    let mut all: BTreeMap<u32, PidStat> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
-        let stat = root.parse(format!("proc/{pid}/stat"), evenkeel_linux::pid_stat::parse);
-        let _ = stat.map(|s| all.insert(pid, (s.ppid, s.cpu_ns as f64 / 1e9)));
+        all.extend(stat_of(pid).map(|stat| (pid, stat)));
     }
     let is_below = |mut pid: u32| {
         // Parents are older: no cycle, but a number may be reused while we read, so bound the way up.
         for _ in 0..64 {
-            match all.get(&pid) {
-                Some((parent, _)) if *parent == top => return true,
-                Some((parent, _)) if *parent > 1 => pid = *parent,
+            match all.get(&pid).map(|stat| stat.ppid) {
+                Some(parent) if parent == top => return true,
+                Some(parent) if parent > 1 => pid = parent,
                 _ => return false,
             }
         }
         false
     };
-    all.iter().filter(|(pid, _)| is_below(**pid)).map(|(pid, (_, cpu_s))| (*pid, *cpu_s)).collect()
+    let below: Vec<u32> = all.keys().copied().filter(|pid| is_below(*pid)).collect();
+    below.into_iter().filter_map(|pid| Some((pid, all.remove(&pid)?))).collect()
 }
 
 fn signal(pid: u32, signal: i32) {
