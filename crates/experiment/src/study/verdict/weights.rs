@@ -1,9 +1,11 @@
 //! Do tenants get what their weights promise, and if not, could they?
 
+use evenkeel_base::stats::mean;
+
 use super::words::{by, of, three};
 use crate::decide::{Claim, Draft, Figure, Mean, Said};
 use crate::record::{Account, Cell, Record};
-use crate::study::point::{feasible, total};
+use crate::study::point::{feasible, rates, total};
 use crate::study::sample;
 use crate::study::window::span;
 use crate::study::{PointStudy, Study, TenantStudy, prefix};
@@ -259,6 +261,16 @@ fn infeasible_point<'a>(record: &Record, study: &Study, point: &'a PointStudy) -
     })
 }
 
+/// One tenant's rate over another's, given a value a repetition, and the mean of each. What one gets in a repetition the other may
+/// lack: each repetition gives a ratio. Of one repetition, the runs of each tell how sure it is.
+fn ratio([small, large]: [&[Option<f64>]; 2], [of_small, of_large]: [Mean; 2]) -> Option<Figure> {
+    let log = |(small, large): (&Option<f64>, &Option<f64>)| Some(((*small)? / (*large)?).ln());
+    match small.iter().zip(large).map(log).collect::<Option<Vec<f64>>>()?.as_slice() {
+        [_] => of_small.over(of_large),
+        logs => Mean::of(logs).map(Figure::Ratio),
+    }
+}
+
 /// A pair whose order over all runs is the opposite of that in the window.
 fn misleading_mean<'a>(record: &Record, point: &'a PointStudy) -> Option<Draft<'a>> {
     let of_tenant = |i: usize| -> Option<(f64, Mean, Mean)> {
@@ -283,10 +295,19 @@ fn misleading_mean<'a>(record: &Record, point: &'a PointStudy) -> Option<Draft<'
     }
     let (_, small, large) = worst?;
     let ((ws, all_s, in_s), (wl, all_l, in_l)) = (known[small]?, known[large]?);
+    let cells = sample::cells(record, point);
     // Whether the small one really went on when the large one was done, in every repetition.
     let end = |cell: &Cell, i: usize| cell.tenants.get(i).and_then(span).map(|s| s.to_s);
     let later = |cell: &&Cell| end(cell, small).zip(end(cell, large)).is_some_and(|(s, l)| s > l);
-    let goes_on = sample::cells(record, point).iter().all(later);
+    let goes_on = cells.iter().all(later);
+    let of_runs = |cell: &&Cell, i: usize| {
+        mean(&cell.tenants.get(i)?.runs.iter().filter_map(sample::events_per_s).collect::<Vec<_>>())
+    };
+    let (rates, _) = rates(&cells);
+    let all_runs = [small, large].map(|i| cells.iter().map(|cell| of_runs(cell, i)).collect::<Vec<_>>());
+    let in_window = [small, large].map(|i| rates.iter().map(|cell| *cell.get(i)?).collect::<Vec<_>>());
+    let over = |[a, b]: &[Vec<Option<f64>>; 2], means| ratio([a, b], means);
+    let ratios = (over(&all_runs, [all_s, all_l])?, over(&in_window, [in_s, in_l])?);
     let because = if goes_on { ": in every repetition it went on when the other was done" } else { "" };
     let (small, large) = (&point.tenants[small].name, &point.tenants[large].name);
     Some(
@@ -295,8 +316,8 @@ fn misleading_mean<'a>(record: &Record, point: &'a PointStudy) -> Option<Draft<'
             &point.label,
             ("rate of the smaller over the larger, mean of all runs; while all compete it is below 1", ""),
             vec![
-                (all_s.over(all_l)?, Claim::AtLeast(MISLEADS)),
-                (in_s.over(in_l)?, Claim::AtMost(1.0)),
+                (ratios.0, Claim::AtLeast(MISLEADS)),
+                (ratios.1, Claim::AtMost(1.0)),
             ],
             move |d| {
                 // Only what is decided is worth the warning.
@@ -406,6 +427,22 @@ mod tests {
         )]));
         let v = study.verdicts.iter().find(|v| v.id == "mean-over-all-runs-misleads").unwrap();
         assert!(v.text.contains("gives a") && v.text.contains("10.0 against 100 events/s"), "{}", v.text);
+    }
+
+    #[test]
+    fn what_one_gains_in_a_repetition_the_other_loses() {
+        let (up, down) = ([Some(1.0), Some(2.0), Some(4.0)], [Some(4.0), Some(2.0), Some(1.0)]);
+        let mean = |value| Mean { error: Some(0.1), ..Mean::of(&[value]).unwrap() };
+        let error = |large: &[Option<f64>]| match ratio([&up, large], [mean(2.0), mean(2.0)]) {
+            Some(Figure::Ratio(log)) => log.error.unwrap(),
+            other => panic!("{other:?}"),
+        };
+        // Logarithms of the ratios are -ln 4, 0 and ln 4.
+        assert!((error(&down) - 4f64.ln() / 3f64.sqrt()).abs() < 1e-9 && error(&up) == 0.0);
+        assert_eq!(ratio([&up, &[Some(1.0), None, Some(1.0)]], [mean(2.0), mean(2.0)]), None);
+        // One repetition says by its runs how sure it is.
+        let of_runs = ratio([&up[..1], &down[..1]], [mean(2.0), mean(2.0)]);
+        assert_eq!(of_runs, mean(2.0).over(mean(2.0)));
     }
 
     #[test]
