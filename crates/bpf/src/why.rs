@@ -58,9 +58,6 @@ pub struct WatchOptions {
     pub in_turns: bool,
 }
 
-/// cgroups told apart in a watch of all or of scopes, and of a target.
-const CELLS_MANY: u32 = MAX_CELLS;
-const CELLS_TARGET: u32 = 64;
 const THREADS: u32 = 16_384;
 
 /// Values of the programs' constants; the loader wants them for as long as it lives.
@@ -106,11 +103,11 @@ impl Probe {
     pub fn start(types: &Types, watch: &Watch, options: &WatchOptions) -> Result<Self, BpfError> {
         may_load()?;
         let cpus = possible_cpus()?;
-        let (mode, cells) = match watch {
-            Watch::All => (&MODE_ALL, CELLS_MANY),
-            Watch::Scopes => (&MODE_PROCESSES, CELLS_MANY),
-            Watch::Processes(_) => (&MODE_PROCESSES, CELLS_TARGET),
-            Watch::Groups(_) => (&MODE_GROUPS, CELLS_TARGET),
+        let cells = MAX_CELLS;
+        let mode = match watch {
+            Watch::All => &MODE_ALL,
+            Watch::Scopes | Watch::Processes(_) => &MODE_PROCESSES,
+            Watch::Groups(_) => &MODE_GROUPS,
         };
         let config = Config { cells, ..Config::default() };
         let sizes = [

@@ -5,6 +5,7 @@ mod load;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::why::{Cell, Culprit, Histogram, Probe, Seen, Waited, Watch, WatchOptions, scope_of};
-use evenkeel_linux::testing::{TestCgroup, schedstat, until};
+use evenkeel_linux::testing::{TestCgroup, TestChild, schedstat, until};
 use load::{Process, SPIN, turn};
 
 /// Identity as `why` takes it.
@@ -191,6 +192,27 @@ fn time_held_back_by_a_quota_is_part_of_a_wait_where_that_is_asked_for() {
         with.iter().zip(without).all(|(with, without)| *with > 100_000_000 && *with > 3 * without),
         "{with:?} {without:?}"
     );
+}
+
+/// Those that find no room share a place, and no quota is known to hold them back.
+#[test]
+fn a_target_of_many_cgroups_has_each_of_them() {
+    let _turn = turn();
+    let top = TestCgroup::new("bpf-many").unwrap();
+    let below: Vec<TestCgroup> = (0..80).map(|n| top.child(&format!("c{n}")).unwrap()).collect();
+    let probe = watch(Watch::Groups(vec![fs::metadata(top.dir()).unwrap().ino()]));
+    let children: Vec<TestChild> = below
+        .iter()
+        .map(|group| TestChild(group.command().args(["sleep", "60"]).spawn().unwrap()))
+        .collect();
+    let has_tasks = |group: &TestCgroup| group.text("cgroup.procs").is_some_and(|pids| !pids.is_empty());
+    until("all are there", || below.iter().all(has_tasks));
+    std::thread::sleep(Duration::from_millis(300));
+    let seen = probe.finish().unwrap();
+    let known = seen.cells.iter().filter(|cell| cell.cgroup.is_some()).count();
+    let rest: u64 = seen.cells.iter().filter(|cell| cell.cgroup.is_none()).map(|cell| cell.slept_ns).sum();
+    assert_eq!((known, rest), (below.len(), 0));
+    drop(children);
 }
 
 #[test]
