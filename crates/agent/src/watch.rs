@@ -35,6 +35,20 @@ struct Basis {
     /// `None` until a window could be measured: from nothing known, nothing differs.
     host: Option<BasisHost>,
     idle: bool,
+    /// When a trial ended that kept nothing.
+    in_vain: Option<Instant>,
+}
+
+impl Basis {
+    /// Whether a trial in vain is so long ago that another may be held.
+    fn is_due(&self, patience: Duration) -> bool {
+        self.in_vain.is_some_and(|then| then.elapsed() >= patience)
+    }
+}
+
+/// The patience after a trial that came out as the one before.
+fn longer(patience: Duration) -> Duration {
+    (2 * patience).min(LONGEST_REST)
 }
 
 /// The scope's load, percent of one CPU, and the CPUs that were online.
@@ -67,7 +81,7 @@ impl Agent {
         }
         let mut basis = match self.basis_taken_over() {
             Some(basis) => basis,
-            None if self.kept.is_some() => self.basis(false, watcher)?,
+            None if self.kept.is_some() => self.basis(false, None, watcher)?,
             None => self.decide_and_tell(watcher)?,
         };
         if self.config.once {
@@ -167,15 +181,24 @@ impl Agent {
             }
             let latency_slos = &mut self.components.latency_slos;
             let objection = self.kept.is_some().then(|| latency_slos.objects(patience));
-            drifting = if self.has_drifted(&basis, &measured.observation) { drifting + 1 } else { 0 };
+            drifting =
+                if self.has_drifted(&basis, &measured.observation, patience) { drifting + 1 } else { 0 };
             let online = &measured.observation.topology.online;
             let hotplug = basis.host.as_ref().is_some_and(|host| host.online != *online);
             if hotplug || drifting >= LASTING {
-                let why = if hotplug { "CPUs came or went" } else { "the load has changed" };
+                let again = !hotplug && basis.is_due(patience);
+                let why = match (hotplug, again) {
+                    (true, _) => "CPUs came or went",
+                    (false, true) => "services still wait too long",
+                    (false, false) => "the load has changed",
+                };
                 watcher.event(&Event::Note(&format!("{why}: deciding again")));
                 self.stop_block();
-                self.decisions.barred.clear();
+                if !again {
+                    self.decisions.barred.clear();
+                }
                 basis = self.decide_and_tell(watcher)?;
+                patience = if again && basis.in_vain.is_some() { longer(patience) } else { REST };
                 drifting = 0;
                 before = self.begin_window()?;
             } else if let Some(why) = objection.flatten() {
@@ -185,7 +208,7 @@ impl Agent {
                     // A trial costs the services: what does not help is not repeated for ever.
                     let before = self.plan.clone();
                     basis = self.decide_and_tell(watcher)?;
-                    patience = if self.plan == before { (2 * patience).min(LONGEST_REST) } else { REST };
+                    patience = if self.plan == before { longer(patience) } else { REST };
                 } else {
                     self.recheck(watcher)?;
                 }
@@ -240,6 +263,7 @@ impl Agent {
 
     fn decide_and_tell(&mut self, watcher: &mut dyn Watcher) -> Result<Basis, AgentError> {
         let outcome = self.decide(watcher)?;
+        let in_vain = (outcome.is_ok() && self.plan.is_default()).then(Instant::now);
         let idle = match &outcome {
             Ok(_) => false,
             Err(no) => {
@@ -255,13 +279,18 @@ impl Agent {
                 )
             }
         };
-        self.basis(idle, watcher)
+        self.basis(idle, in_vain, watcher)
     }
 
     /// What the loop compares with later: the scope under the settings now in force.
-    fn basis(&mut self, idle: bool, watcher: &mut dyn Watcher) -> Result<Basis, AgentError> {
+    fn basis(
+        &mut self,
+        idle: bool,
+        in_vain: Option<Instant>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Basis, AgentError> {
         let measured = self.measure(Duration::from_secs(1), watcher)?;
-        Ok(Basis { host: measured.map(|measured| self.basis_host(&measured.observation)), idle })
+        Ok(Basis { host: measured.map(|measured| self.basis_host(&measured.observation)), idle, in_vain })
     }
 
     /// What a decision was made for, which a run that takes over is told, too.
@@ -276,15 +305,17 @@ impl Agent {
     fn basis_taken_over(&self) -> Option<Basis> {
         let proved = self.remembered.kept.as_ref().filter(|_| self.kept.is_some())?;
         let (load_pct, online) = proved.basis.clone()?;
-        Some(Basis { host: Some(BasisHost { load_pct, online }), idle: false })
+        Some(Basis { host: Some(BasisHost { load_pct, online }), idle: false, in_vain: None })
     }
 
-    /// Whether a decision is due for the services: while nothing is in force, when one waits too long; else when much of the
-    /// background work is not covered. That there is more or less of that is no reason: a trial costs the services.
-    fn services_need(&self, basis: &Basis, observation: &Observation) -> bool {
+    /// Whether a decision is due for the services: while nothing is in force, when one waits too long, after a trial in vain not
+    /// before so long; else when much of the background work is not covered. That there is more or less of that is no reason: a
+    /// trial costs the services.
+    fn services_need(&self, basis: &Basis, observation: &Observation, patience: Duration) -> bool {
         if self.plan.is_default() {
             let load = self.scope_load(observation);
-            let changed = basis.idle || basis.host.as_ref().is_some_and(|host| host.drifted_to(load));
+            let drifted = basis.host.as_ref().is_some_and(|host| host.drifted_to(load));
+            let changed = basis.idle || drifted || basis.is_due(patience);
             let waits = self.components.latency_slos.lately();
             let could_help = load > 5.0 || self.holds_back_services(observation);
             return changed && could_help && waits.is_some_and(|waits| self.served(&waits).is_none());
@@ -328,9 +359,9 @@ impl Agent {
         observation.tasks.iter().filter(|t| self.config.scope.has(t, observation)).map(|t| t.cpu_pct).sum()
     }
 
-    fn has_drifted(&self, basis: &Basis, observation: &Observation) -> bool {
+    fn has_drifted(&self, basis: &Basis, observation: &Observation, patience: Duration) -> bool {
         if self.has_background() {
-            return self.services_need(basis, observation);
+            return self.services_need(basis, observation, patience);
         }
         let load = self.scope_load(observation);
         // Where there was nothing to do, only waiting can give something to do.
@@ -368,7 +399,7 @@ mod tests {
     }
 
     fn basis(load_pct: f64, idle: bool) -> Basis {
-        Basis { host: Some(BasisHost { load_pct, online: CpuSet::first_n(2) }), idle }
+        Basis { host: Some(BasisHost { load_pct, online: CpuSet::first_n(2) }), idle, in_vain: None }
     }
 
     fn change(target: Target, to: Setting) -> Plan {
@@ -395,7 +426,7 @@ mod tests {
     fn where_there_was_nothing_to_do_waiting_gives_something_to_do() {
         let agent = agent("cgroup:/work", |_| {});
         let drifted = |idle, cpu_pct, wait_pct| {
-            agent.has_drifted(&basis(100.0, idle), &host(&[(7, cpu_pct, wait_pct)]))
+            agent.has_drifted(&basis(100.0, idle), &host(&[(7, cpu_pct, wait_pct)]), REST)
         };
         assert_eq!([5.0, 5.1].map(|wait_pct| drifted(true, 100.0, Some(wait_pct))), [false, true]);
         assert!(!drifted(true, 200.0, Some(0.0)), "more load that does not wait");
@@ -407,7 +438,11 @@ mod tests {
         // Where nothing is known of waits the load decides, and where a trial was held.
         assert_eq!([100.0, 140.0].map(|cpu_pct| drifted(true, cpu_pct, None)), [false, true]);
         assert_eq!([100.0, 140.0].map(|cpu_pct| drifted(false, cpu_pct, Some(50.0))), [false, true]);
-        assert!(!agent.has_drifted(&Basis { host: None, idle: false }, &host(&[(7, 9.0, None)])));
+        assert!(!agent.has_drifted(
+            &Basis { host: None, idle: false, in_vain: None },
+            &host(&[(7, 9.0, None)]),
+            REST
+        ));
     }
 
     #[test]
@@ -417,7 +452,7 @@ mod tests {
         let mut drifted = |plan: Plan, known: f64, strange: f64| {
             agent.plan = plan;
             let seen = host(&[(7, known, None), (8, strange, None)]);
-            agent.has_drifted(&basis(known + strange, false), &seen)
+            agent.has_drifted(&basis(known + strange, false), &seen, REST)
         };
         assert!(!drifted(of_task(nice()), 80.0, 20.0) && drifted(of_task(nice()), 79.9, 20.1));
         assert!(
@@ -438,7 +473,7 @@ mod tests {
             let mut seen = host(&[(7, 50.0, None)]);
             seen.host = HostView::evenly(2, 50.0);
             seen.host.per_cpu[1].busy_pct = busy;
-            agent.has_drifted(&basis(50.0, false), &seen)
+            agent.has_drifted(&basis(50.0, false), &seen, REST)
         };
         let pinned = || of_task(Setting::Affinity(CpuSet::single(0)));
         assert!(!drifted(pinned(), 80.0) && drifted(pinned(), 80.2) && drifted(pinned(), 19.0));
@@ -456,24 +491,50 @@ mod tests {
                 agent.components.latency_slos.watched(&[Some(Histogram::of(&[(ns, 500)]))], 1.0)
             });
         };
-        assert!(!agent.services_need(&basis(50.0, true), &seen), "nothing is known of its waits");
+        assert!(!agent.services_need(&basis(50.0, true), &seen, REST), "nothing is known of its waits");
         wait(&mut agent, 5_000_000);
-        assert!(agent.services_need(&basis(50.0, true), &seen));
-        assert!(!agent.services_need(&basis(50.0, false), &seen), "that was tried");
-        assert!(agent.services_need(&basis(100.0, false), &seen), "the load is another one");
+        assert!(agent.services_need(&basis(50.0, true), &seen, REST));
+        assert!(!agent.services_need(&basis(50.0, false), &seen, REST), "that was tried");
+        assert!(agent.services_need(&basis(100.0, false), &seen, REST), "the load is another one");
         seen.tasks[0].cpu_pct = 5.0;
-        assert!(!agent.services_need(&basis(5.0, true), &seen), "hardly any background work");
+        assert!(!agent.services_need(&basis(5.0, true), &seen, REST), "hardly any background work");
         seen.groups[2].throttled_periods = Some((1, 10));
         seen.tasks.retain(|task| task.comm == "api" || task.group == Some(1));
-        assert!(agent.services_need(&basis(5.0, true), &seen), "its own quota may hold it back");
+        assert!(agent.services_need(&basis(5.0, true), &seen, REST), "its own quota may hold it back");
         wait(&mut agent, 1_000);
-        assert!(!agent.services_need(&basis(5.0, true), &seen), "it does not wait");
+        assert!(!agent.services_need(&basis(5.0, true), &seen, REST), "it does not wait");
         // What is in force covers cgroups, or tasks: then new ones are a reason.
         agent.plan = of_group("/work");
         let crowd = host(&[(7, 79.9, None), (8, 20.1, None)]);
-        assert!(!agent.services_need(&basis(100.0, false), &crowd));
+        assert!(!agent.services_need(&basis(100.0, false), &crowd, REST));
         agent.plan = of_task(Setting::Sched(SchedAttr::DEFAULT));
-        assert!(agent.services_need(&basis(100.0, false), &crowd));
-        assert!(!agent.services_need(&basis(100.0, false), &host(&[(7, 80.0, None), (8, 20.0, None)])));
+        assert!(agent.services_need(&basis(100.0, false), &crowd, REST));
+        assert!(!agent.services_need(&basis(100.0, false), &host(&[(7, 80.0, None), (8, 20.0, None)]), REST));
+    }
+
+    /// A trial that could not decide is no verdict for good, and one a minute would cost the services.
+    #[test]
+    fn services_that_wait_are_tried_for_again_after_a_trial_in_vain() {
+        let mut agent = agent_of_services();
+        let mut seen = host(&[(7, 80.0, None)]);
+        seen.tasks.push(testing::task(20, "api", 2));
+        agent.components.latency_slos.meet(&seen);
+        let wait = |agent: &mut Agent, ns| {
+            (0..10).for_each(|_| {
+                agent.components.latency_slos.watched(&[Some(Histogram::of(&[(ns, 100)]))], 1.0)
+            });
+        };
+        wait(&mut agent, 9_000_000);
+        let basis = |in_vain| {
+            let online = CpuSet::new();
+            Basis { host: Some(BasisHost { load_pct: 80.0, online }), idle: false, in_vain }
+        };
+        let (before, now) = (basis(None), basis(Some(Instant::now())));
+        let needs = |agent: &Agent, basis, patience| agent.has_drifted(basis, &seen, patience);
+        assert!(!needs(&agent, &before, Duration::ZERO), "no lever can act");
+        assert!(!needs(&agent, &now, REST) && needs(&agent, &now, Duration::ZERO));
+        wait(&mut agent, 1_000);
+        assert!(!needs(&agent, &now, Duration::ZERO), "none waits too long");
+        assert_eq!((longer(REST), longer(LONGEST_REST)), (2 * REST, LONGEST_REST));
     }
 }
