@@ -4,6 +4,7 @@
 mod scene;
 
 use evenkeel_actuate::Linux;
+use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_linux::sys::{self, RawSchedAttr};
 use scene::{Agent, Group, Process, begin, configured, run, snapshot, until};
 
@@ -28,12 +29,13 @@ fn background_work_yields_and_everything_goes_back() {
     let (_turn, dir) = begin();
     let (api, work) = (Group::new("api"), Group::new("work"));
     work.set_weight(3000, 300);
-    let _loads = (service(&api), batch(&work));
+    let (service, _batch) = (service(&api), batch(&work));
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&api, &work]);
     let config = configured(dir.path(), FORGIVING);
-    let (api_scope, work_scope) = (api.scope(), work.scope());
-    let args = ["run", "--service", &api_scope, "--background", &work_scope, "--for", "100s", "-o", "json"];
+    let (service_scope, work_scope) = (service.scope(), work.scope());
+    let args =
+        ["run", "--service", &service_scope, "--background", &work_scope, "--for", "100s", "-o", "json"];
     let args = [&args[..], &["--config", &config]].concat();
     let mut agent = Agent::run(dir.path(), &args);
     let began = std::time::Instant::now();
@@ -50,9 +52,14 @@ fn background_work_yields_and_everything_goes_back() {
     if kept.contains("idle groups") {
         assert_eq!(work.files()["cpu.idle"].trim(), "1");
     }
+    // In an idle cgroup a service would wait for everybody.
+    std::fs::write(work.dir().join("cgroup.procs"), service.pid().to_string()).unwrap();
+    until("the cgroup is as it was", || work.files() == before.1[1]);
+    let words = agent.words();
+    assert!(words.contains("a service has come into a cgroup of background work"), "{words}");
     let document = agent.end_by(rustix::process::Signal::INT).json();
     scene::assert_all_back(&document);
-    assert_eq!(document["protected"][0]["name"], api.scope(), "{document:#}");
+    assert_eq!(document["protected"][0]["name"], service_scope, "{document:#}");
     assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
 }
 
@@ -175,6 +182,36 @@ fn a_service_that_is_not_there_yet_is_awaited() {
     let words = &output.stderr;
     assert!(words.contains("no task belongs to cgroup:/evenkeel-no-such yet"), "{words}");
     assert!(document["changes"].as_array().unwrap().is_empty(), "{document:#}");
+}
+
+/// Background work sleeps: a service's own quota is what is left to do something about.
+#[test]
+fn a_service_that_its_own_quota_begins_to_hold_back_is_tried_for() {
+    let (_turn, dir) = begin();
+    let (api, work) = (Group::new("burst-api"), Group::new("burst-work"));
+    api.set_quota(&CpuQuota { quota_usec: Limit::Value(30_000), period_usec: 100_000, burst_usec: 0 });
+    let (_asleep, _idle) = (api.start("sleep", &["600"]), work.start("sleep", &["600"]));
+    let before = api.files();
+    let (api_scope, work_scope) = (api.scope(), work.scope());
+    let args = ["run", "--service", &api_scope, "--background", &work_scope, "--lever", "burst"];
+    let mut agent = Agent::run(dir.path(), &[&args[..], &["--for", "100s", "-o", "json"]].concat());
+    until("it sees nothing to do", || agent.words().contains("nothing to do: what comes to"));
+    // An eighth of a CPU on average, all of it at once: more than the quota of a period.
+    let load = ["load", "duty", "--percent", "12", "--period", "400ms", "--kind", "open", "--seconds", "600"];
+    let _load = api.start(env!("CARGO_BIN_EXE_evenkeel"), &load);
+    until("it decides again", || agent.words().contains("trial of kernel default | burst"));
+    until("burst is set", || api.files() != before);
+    scene::assert_all_back(&agent.end_by(rustix::process::Signal::INT).json());
+    assert_eq!(api.files(), before);
+}
+
+/// A host that names no service, and perhaps background work, leaves nothing to do.
+#[test]
+fn tiers_of_the_host_without_tasks_are_awaited() {
+    let (_turn, dir) = begin();
+    let output = run(dir.path(), &["run", "--tiers", "auto", "--for", "3s", "-o", "json"]).with(0);
+    assert!(output.stderr.contains("nothing to do"), "{}", output.stderr);
+    assert!(output.json()["changes"].as_array().unwrap().is_empty(), "{}", output.stdout);
 }
 
 #[test]
