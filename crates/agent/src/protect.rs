@@ -27,7 +27,7 @@ const RECENT: usize = 10;
 const LONGEST: usize = 120;
 /// Windows that say whether a service waits too long.
 const LATELY: usize = 3;
-/// Waits needed among them before settings are called into question.
+/// Waits among them from which on their percentile calls settings into question; fewer do where chance does not explain it.
 const ENOUGH: u64 = 200;
 /// Evidence that more requests are slow than may be at which settings are called into question.
 const EVIDENCE: f64 = 20.0;
@@ -380,7 +380,9 @@ impl LatencySlos {
             guarded.recent.len() >= RECENT / 2 && guarded.keeps_requests(self.wait_factor).is_none();
         let (waits, _) = by_waits.then(|| guarded.pool(RECENT))?;
         let (p99_ns, limit_ns) = (waits.quantile(0.99)?, guarded.alarm_ns(self.wait_factor)?);
-        (guarded.tasks > 0 && p99_ns > limit_ns && waits.total() >= ENOUGH).then(|| {
+        let broken =
+            if waits.total() >= ENOUGH { p99_ns > limit_ns } else { protect::is_broken(&waits, limit_ns) };
+        (guarded.tasks > 0 && broken).then(|| {
             format!(
                 "{}, which is protected, waits {:.2} ms in the 99th percentile, beyond {:.2} ms",
                 guarded.protected.protection.name,

@@ -46,12 +46,16 @@ pub fn p99_ns(windows: &[Histogram]) -> Option<u64> {
 /// Whether the 99th percentile of waits keeps a bound; `None` where too few waits are there to tell. Few waits may show that
 /// it does not: three of three are beyond the bound by no chance.
 pub fn keeps(waits: &Histogram, bound_ns: u64) -> Option<bool> {
-    let total = waits.total();
-    if total >= ENOUGH {
+    if waits.total() >= ENOUGH {
         return waits.quantile(0.99).map(|p99| p99 <= bound_ns);
     }
+    is_broken(waits, bound_ns).then_some(false)
+}
+
+/// Whether more waits are beyond a bound on their 99th percentile than chance explains, however few there are.
+pub fn is_broken(waits: &Histogram, bound_ns: u64) -> bool {
     let beyond = waits.beyond(bound_ns).floor() as u64;
-    (binomial::at_least(beyond, total, crate::guard::TAIL) <= CHANCE).then_some(false)
+    binomial::at_least(beyond, waits.total(), crate::guard::TAIL) <= CHANCE
 }
 
 impl LatencyTarget {

@@ -80,18 +80,20 @@ fn settings_are_questioned_once_they_break_what_is_protected() {
 }
 
 #[test]
-fn few_waits_question_nothing_and_nobody_is_told() {
+fn few_waits_question_settings_only_where_chance_does_not_explain_them() {
     let mut latency_slos = latency_slos(guarded(Some(2_000_000)));
     latency_slos.watched(&waits(1_000_000, 30), 1.0);
     assert_eq!(latency_slos.statuses()[0].state, PromiseState::Unknown, "of 30 waits");
+    (0..RECENT / 2).for_each(|_| latency_slos.watched(&waits(1_000_000, 1), 1.0));
     latency_slos.watched(&waits(9_000_000, 1), 1.0);
-    assert_eq!(latency_slos.statuses()[0].state, PromiseState::Unknown, "one of 31 may be chance");
-    for _ in 0..RECENT {
-        latency_slos.watched(&waits(9_000_000, 3), 1.0);
-    }
+    assert_eq!(latency_slos.statuses()[0].state, PromiseState::Unknown, "one of 36 may be chance");
     assert_eq!(latency_slos.objects(Duration::ZERO), None);
+    latency_slos.watched(&waits(9_000_000, 3), 1.0);
+    assert_eq!(latency_slos.statuses()[0].state, PromiseState::Broken);
+    assert!(latency_slos.objects(Duration::ZERO).unwrap().contains("waits 10."));
     latency_slos.all[0].tasks = 0;
     assert_eq!(latency_slos.statuses()[0].state, PromiseState::Waiting);
+    assert_eq!(latency_slos.objects(Duration::ZERO), None, "nobody waits");
 }
 
 #[test]
