@@ -204,13 +204,17 @@ impl LatencySlos {
     fn follow(&mut self, observation: &Observation) {
         let estimated = self.is_estimated();
         for (scope, guarded) in self.all.iter_mut().enumerate() {
-            self.notes.extend(guarded.unseen(observation));
+            // Children count from their first instant on where they belong to the service whatever they are.
+            let children = !estimated && guarded.protected.scope.has_children();
+            if !children {
+                self.notes.extend(guarded.unseen(observation));
+            }
             let own = &guarded.protected;
             let mine = || observation.tasks.iter().filter(|task| own.scope.has(task, observation));
             guarded.tasks = mine().count() as u32;
             let Some(meter) = &mut self.meter else { continue };
             if estimated {
-                meter.follow(scope, mine());
+                meter.follow(scope, mine(), false);
                 continue;
             }
             let whole = of_processes(observation, mine());
@@ -218,7 +222,7 @@ impl LatencySlos {
                 let what = "are those of its whole processes: threads are not counted one by one";
                 self.notes.push(format!("waits of {} {what}", own.protection.name));
             }
-            meter.follow(scope, whole.into_iter());
+            meter.follow(scope, whole.into_iter(), children);
         }
     }
 

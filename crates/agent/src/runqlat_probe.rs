@@ -80,6 +80,8 @@ type Scopes = u64;
 struct Members {
     known: BTreeMap<Process, Scopes>,
     numbers: BTreeMap<Scopes, ScopeNumber>,
+    /// Those to which children of their processes belong, too.
+    with_children: Scopes,
 }
 
 /// There are no more numbers.
@@ -127,9 +129,18 @@ impl Members {
         Ok(number)
     }
 
+    fn of(&self, number: ScopeNumber) -> Scopes {
+        self.numbers.iter().find(|(_, known)| **known == number).map_or(0, |(of, _)| *of)
+    }
+
+    /// Whether children belong to all scopes that a number stands for.
+    fn has_children(&self, number: ScopeNumber) -> bool {
+        self.of(number) & !self.with_children == 0
+    }
+
     /// The scopes that a number stands for.
     fn scopes(&self, number: ScopeNumber) -> impl Iterator<Item = usize> {
-        let of = self.numbers.iter().find(|(_, known)| **known == number).map_or(0, |(of, _)| *of);
+        let of = self.of(number);
         (0..MOST).filter(move |scope| of >> scope & 1 == 1)
     }
 
@@ -186,7 +197,15 @@ impl Exact {
 
     /// A scope's processes are these from now on. The kernel's lists have room for some thousands, the ended ones included: when they
     /// are full, everything starts again.
-    fn follow(&mut self, scope: usize, processes: &BTreeSet<Process>) -> Result<(), BpfError> {
+    fn follow(
+        &mut self,
+        scope: usize,
+        processes: &BTreeSet<Process>,
+        children: bool,
+    ) -> Result<(), BpfError> {
+        let bit: Scopes = 1 << scope;
+        self.members.with_children &= !bit;
+        self.members.with_children |= if children { bit } else { 0 };
         match self.members.follow(scope, processes) {
             Ok(puts) if self.put(&puts).is_ok() => Ok(()),
             _ => self.start_anew(),
@@ -194,7 +213,10 @@ impl Exact {
     }
 
     fn put(&mut self, puts: &[(Process, ScopeNumber)]) -> Result<(), BpfError> {
-        puts.iter().try_for_each(|((tgid, start), number)| self.probe.put(*tgid, *start, *number))
+        puts.iter().try_for_each(|((tgid, start), number)| {
+            let children = *number != NOBODY && self.members.has_children(*number);
+            self.probe.put(*tgid, *start, *number, children)
+        })
     }
 
     fn start_anew(&mut self) -> Result<(), BpfError> {
@@ -253,14 +275,14 @@ impl RunqLatProbe {
         }
     }
 
-    /// A scope's tasks are these from now on. Exact waits are counted by process: where some of a process's threads are meant, all of
-    /// them are to be named.
-    pub fn follow<'a>(&mut self, scope: usize, tasks: impl Iterator<Item = &'a TaskView>) {
+    /// A scope's tasks are these from now on; `children`: as are those that they start and that stay in their cgroup. Exact waits are
+    /// counted by process: where some of a process's threads are meant, all of them are to be named.
+    pub fn follow<'a>(&mut self, scope: usize, tasks: impl Iterator<Item = &'a TaskView>, children: bool) {
         let failed = match self {
             Self::Exact(exact) => {
                 let main = tasks.filter(|task| task.id.tid == task.id.tgid);
                 let processes = main.map(|task| (task.id.tgid, task.id.start_time)).collect();
-                exact.follow(scope, &processes).err()
+                exact.follow(scope, &processes, children).err()
             }
             Self::Means { scopes, .. } => {
                 let (counters, _) = scopes.entry(scope).or_default();
@@ -328,6 +350,16 @@ mod tests {
         assert_eq!(follow(63, &[]), [((7, 1), vec![]), ((9, 1), vec![])]);
         // Whoever comes back does.
         assert_eq!(follow(63, &[(9, 1)]), [((9, 1), vec![63])]);
+    }
+
+    #[test]
+    fn children_belong_to_scopes_that_all_have_them() {
+        let mut members = Members { with_children: 0b101, ..Members::default() };
+        let mut has = |of| {
+            let number = members.number(of).unwrap();
+            members.has_children(number)
+        };
+        assert_eq!([has(0b1), has(0b101), has(0b10), has(0b11)], [true, true, false, false]);
     }
 
     #[test]

@@ -171,6 +171,12 @@ impl Scope {
         self.include.iter().chain(&self.exclude).any(|term| matches!(term, Term::Comm(_)))
     }
 
+    /// Whether what a task of it starts belongs to it for as long as it stays in its cgroup.
+    pub(crate) fn has_children(&self) -> bool {
+        let by_place = |term: &Term| !matches!(term, Term::Pid(..) | Term::Comm(_));
+        !self.include.is_empty() && self.include.iter().all(by_place) && !self.reads_names()
+    }
+
     /// Whether a cgroup is left out by its path.
     pub(crate) fn excludes_path(&self, path: &str) -> bool {
         self.exclude.iter().any(|term| matches!(term, Term::Cgroup(out) if is_at_or_below(path, out)))

@@ -51,6 +51,7 @@ const volatile u32 watch_mode = MODE_ALL;
 const volatile u32 watch_blames = 1; /* or only how long waits are is asked for */
 const volatile u32 watch_throttled = 0; /* whether time held back by a quota is part of a wait's length */
 const volatile u32 watch_earlier = 0; /* whether what was waited before the watch began is */
+const volatile u32 watch_children = 0; /* whether children of processes may be wanted from their first instant on */
 
 /* Every so manieth call on a CPU is timed. A prime: calls come in patterns, of which each part is to have its turn. */
 #define TIMED_EACH 127
@@ -183,9 +184,12 @@ struct {
 
 /* Scopes that are counted apart have a number, in the top byte of words that have other things below. */
 #define SCOPE_SHIFT 56
-#define below_scope(word) ((word) & ((1ull << SCOPE_SHIFT) - 1))
+/* A process whose children are wanted, too; one that is wanted as such a child, whom no one has named yet. */
+#define WITH_CHILDREN (1ull << 55)
+#define CHILD (1ull << 54)
+#define start_of(word) ((word) & (CHILD - 1))
 
-/* Processes (value: scope, and start time of the leader in ticks, 0 for any) or cgroups that are wanted. */
+/* Processes (value: scope, marks, and start time of the leader in ticks, 0 for any) or cgroups that are wanted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -645,7 +649,7 @@ verified_once int describe(u64 address, u64 now, struct record *record)
 		u64 *target = bpf_map_lookup_elem(&targets, &id);
 		if (!target)
 			return 0;
-		u64 start = below_scope(*target);
+		u64 start = start_of(*target);
 		struct task_struct *leader = read_field(((struct task_struct___why *)task)->group_leader);
 		/* Another process that got the number of the one meant. Ticks are 10 ms. */
 		if (start && read_field(leader->start_boottime) / 10000000 != start)
@@ -661,6 +665,45 @@ verified_once int describe(u64 address, u64 now, struct record *record)
 	record->cpu = read_task_cpu(address);
 	record->tgid = tgid;
 	return record->cell != NO_CELL;
+}
+
+static always_inline u64 group_of(struct task_struct *task)
+{
+	return (u64)read_field(((struct task_struct___why *)task)->sched_task_group);
+}
+
+/* A process begins: where its parent is wanted with its children, so is it, unless it is born into another cgroup. */
+verified_once int adopt(u64 address)
+{
+	struct task_struct *task = (void *)address;
+	struct task_struct *parent = read_field(task->real_parent);
+	struct task_struct *leader = read_field(((struct task_struct___why *)parent)->group_leader);
+	u64 tgid = (u32)read_field(task->tgid), above = (u32)read_field(parent->tgid);
+	u64 *target = bpf_map_lookup_elem(&targets, &above);
+	u32 low = tgid % MEANT;
+	u8 yes = 1;
+	if (!target || !(*target & WITH_CHILDREN) || (u32)read_field(task->pid) != tgid)
+		return 0;
+	if (group_of(task) != group_of(parent))
+		return 0;
+	u64 start = start_of(*target);
+	if (start && read_field(leader->start_boottime) / 10000000 != start)
+		return 0;
+	u64 value = (*target & ~(CHILD - 1)) | CHILD | read_field(task->start_boottime) / 10000000;
+	if (!bpf_map_update_elem(&targets, &tgid, &value, BPF_ANY))
+		bpf_map_update_elem(&meant, &low, &yes, BPF_ANY);
+	return 0;
+}
+
+/* A child that no one has named makes room when it ends, or goes to another cgroup, where it may be a stranger. 1 if it was one. */
+verified_once int disown(u32 tgid)
+{
+	u64 id = tgid;
+	u64 *target = bpf_map_lookup_elem(&targets, &id);
+	if (!target || !(*target & CHILD))
+		return 0;
+	bpf_map_delete_elem(&targets, &id);
+	return 1;
 }
 
 static always_inline void lose(void)
@@ -682,7 +725,10 @@ verified_once int renew(u64 task)
 	struct record *old = bpf_map_lookup_elem(&records, &tid);
 	if (old)
 		end_piece(cfg, old, now);
-	if (!describe(task, now, &record)) {
+	bool known = describe(task, now, &record);
+	if (watch_children && known && old && old->start == record.start && old->group != record.group)
+		known = !disown(record.tgid);
+	if (!known) {
 		if (old)
 			bpf_map_delete_elem(&records, &tid);
 		return 0;
@@ -941,6 +987,8 @@ static always_inline void switches(struct config *cfg, struct cpu_state *state, 
 			u32 tid = prev->pid;
 			leaves(record, cpu, now, clock, STATE_NEW);
 			bpf_map_delete_elem(&records, &tid);
+			if (watch_children && tid == (u32)prev->tgid)
+				disown(tid);
 		} else {
 			leaves(record, cpu, now, clock, (bool)ctx[0] || !kind ? STATE_WAIT : sleep_state(kind));
 		}
@@ -1012,6 +1060,8 @@ int on_wakeup(u64 *ctx)
 SEC("tp_btf/sched_wakeup_new")
 int on_wakeup_new(u64 *ctx)
 {
+	if (watch_children)
+		adopt(address_in(ctx, 0));
 	return woken((struct task_struct *)ctx[0], ctx);
 }
 

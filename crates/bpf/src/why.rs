@@ -16,7 +16,7 @@ use aya::programs::tp_btf::BtfTracePointLink;
 
 use crate::BpfError;
 use crate::load::{Types, attach_loaded, load, missing, object, open, possible_cpus, program};
-use raw::{Config, CpuState, MAX_CELLS, MEANT, SCOPE_SHIFT, TIMED_EACH};
+use raw::{Config, CpuState, MAX_CELLS, MEANT, SCOPE_SHIFT, TIMED_EACH, WITH_CHILDREN};
 
 pub use collect::{Blame, Cell, Culprit, Held, Seen, may_have_started};
 pub use counts::Waited;
@@ -119,11 +119,13 @@ impl Probe {
         let blames = if options.waits_only { &NO } else { &YES };
         let throttled = if options.throttled_waits { &YES } else { &NO };
         let earlier = if options.in_turns { &YES } else { &NO };
+        let children = if *watch == Watch::Scopes { &YES } else { &NO };
         let constants = [
             ("watch_mode", mode),
             ("watch_blames", blames),
             ("watch_throttled", throttled),
             ("watch_earlier", earlier),
+            ("watch_children", children),
         ];
         let ebpf = open(object!("why"), types, &sizes, &constants)?;
 
@@ -164,12 +166,20 @@ impl Probe {
     /// # Errors
     /// As the kernel says: there may be some thousands, those that ended included.
     pub fn add_process(&mut self, tgid: u32, start_ticks: u64) -> Result<(), BpfError> {
-        self.put(tgid, start_ticks, 0)
+        self.put(tgid, start_ticks, 0, false)
     }
 
-    /// A process belongs to this scope from now on (of a [`Watch::Scopes`]), whatever it belonged to before.
-    pub fn put(&mut self, tgid: u32, start_ticks: u64, scope: ScopeNumber) -> Result<(), BpfError> {
-        self.name(u64::from(tgid), u64::from(scope) << SCOPE_SHIFT | start_ticks)?;
+    /// A process belongs to this scope from now on (of a [`Watch::Scopes`]), whatever it belonged to before. `children`: so do those
+    /// that it starts, from their first instant to their end, until they go to another cgroup or are put anywhere themselves.
+    pub fn put(
+        &mut self,
+        tgid: u32,
+        start_ticks: u64,
+        scope: ScopeNumber,
+        children: bool,
+    ) -> Result<(), BpfError> {
+        let mark = if children { WITH_CHILDREN } else { 0 };
+        self.name(u64::from(tgid), u64::from(scope) << SCOPE_SHIFT | mark | start_ticks)?;
         let mut meant: Array<_, u8> = map_mut(&mut self.ebpf, "meant")?;
         meant.set(tgid % MEANT, 1, 0).map_err(naming)
     }

@@ -201,10 +201,8 @@ fn a_target_of_many_cgroups_has_each_of_them() {
     let top = TestCgroup::new("bpf-many").unwrap();
     let below: Vec<TestCgroup> = (0..80).map(|n| top.child(&format!("c{n}")).unwrap()).collect();
     let probe = watch(Watch::Groups(vec![fs::metadata(top.dir()).unwrap().ino()]));
-    let children: Vec<TestChild> = below
-        .iter()
-        .map(|group| TestChild(group.command().args(["sleep", "60"]).spawn().unwrap()))
-        .collect();
+    let children: Vec<TestChild> =
+        below.iter().map(|group| TestChild(group.command().args(["sleep", "60"]).spawn().unwrap())).collect();
     let has_tasks = |group: &TestCgroup| group.text("cgroup.procs").is_some_and(|pids| !pids.is_empty());
     until("all are there", || below.iter().all(has_tasks));
     std::thread::sleep(Duration::from_millis(300));
@@ -235,7 +233,7 @@ fn scopes_are_counted_apart_and_nobody_is_blamed() {
     assert_eq!(seen(&probe), [0; 3], "nobody is meant yet");
     let put = |probe: &mut Probe, hog: usize, scope| {
         let (tgid, start_time) = named(&hogs[hog]);
-        probe.put(tgid, start_time, scope).unwrap();
+        probe.put(tgid, start_time, scope, false).unwrap();
     };
     put(&mut probe, 0, 1);
     put(&mut probe, 1, 2);
@@ -442,4 +440,40 @@ fn a_wait_that_begins_while_the_watch_rests_counts_as_long_as_it_was() {
     let cell = seen.cells.iter().find(|cell| cell.cgroup == Some(id)).unwrap();
     let turn = seen.interval_ns.1 - seen.interval_ns.0;
     assert!(cell.waited_ns > 50_000_000 && cell.waited_ns <= turn, "{} in {turn}", cell.waited_ns);
+}
+
+#[test]
+fn children_count_from_their_first_instant_and_make_room_when_they_end() {
+    let _turn = turn();
+    let options = WatchOptions { waits_only: true, ..WatchOptions::default() };
+    let mut probe = Probe::start(&kernel_types().unwrap(), &Watch::Scopes, &options).unwrap();
+    // Each child lives for some hundredths of a second, and takes turns with the hog meanwhile.
+    let hog = Process::hog(0);
+    let mut parent = Command::new("taskset");
+    let forks = "while :; do sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done'; done";
+    let parent = Process::start({
+        parent.args(["-c", "0", "sh", "-c", forks]);
+        parent
+    });
+    let mut counted = |children| {
+        let (tgid, start_time) = named(&parent);
+        probe.put(tgid, start_time, 1, children).unwrap();
+        let before = probe.waited().unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        let now = probe.waited().unwrap();
+        let mine = now.since(&before).filter(|(cell, _)| scope_of(*cell) == Some(1));
+        mine.map(|(_, waits)| waits.total()).sum::<u64>()
+    };
+    let (alone, with_children) = (counted(false), counted(true));
+    assert!(with_children > 2 * alone + 5, "{alone} {with_children}");
+    drop((parent, hog));
+    // More than there is room for at once.
+    let many =
+        Process::shell("sleep 0.3; i=0; while [ $i -lt 5000 ]; do (:); i=$((i+1)); done; exec sleep 60");
+    let (tgid, start_time) = named(&many);
+    probe.put(tgid, start_time, 1, true).unwrap();
+    until("all have ended", || {
+        std::fs::read_to_string(format!("/proc/{tgid}/cmdline")).is_ok_and(|line| line.starts_with("sleep"))
+    });
+    (0..100).for_each(|n| probe.put((1 << 23) + n, 1, 1, false).unwrap());
 }

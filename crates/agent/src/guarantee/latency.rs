@@ -23,7 +23,7 @@ impl RunqLatProbes {
             self.scopes.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
         for name in gone {
             if let (Some(probe), Some(scope)) = (&mut self.probe, self.scopes.remove(&name)) {
-                probe.follow(scope, std::iter::empty());
+                probe.follow(scope, std::iter::empty(), false);
             }
         }
         for name in names.iter().filter(|name| !self.scopes.contains_key(**name)).collect::<Vec<_>>() {
@@ -78,14 +78,15 @@ impl Keeper {
                 if !guarantee.waits.is_estimated() {
                     guarantee.waits = Waits::default();
                 }
-                probe.follow(*scope, std::iter::empty());
+                probe.follow(*scope, std::iter::empty(), false);
                 continue;
             }
             if let Some(waits) = &waits {
                 let mine = waits.get(scope).cloned().unwrap_or_default();
                 guarantee.waits.add_exact(observation.interval_s, mine);
             }
-            probe.follow(*scope, observation.tasks.iter().filter(owned));
+            // A child may belong to another promise.
+            probe.follow(*scope, observation.tasks.iter().filter(owned), false);
         }
     }
 }

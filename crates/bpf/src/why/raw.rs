@@ -20,6 +20,8 @@ pub(super) const TIMED_EACH: u32 = 127;
 pub(super) const MEANT: u32 = 8192;
 /// Scopes that are counted apart have their number in the top byte of a word.
 pub(super) const SCOPE_SHIFT: u32 = 56;
+/// Below it, of a process whose children belong to its scope, too.
+pub(super) const WITH_CHILDREN: u64 = 1 << 55;
 
 /// Low word of a culprit: a thread number, or one of these kinds and a number.
 pub(super) const CULPRIT_KIND: u32 = 3 << 28;
