@@ -115,6 +115,7 @@ impl ServeTable {
     pub(super) fn check(&self, source: &Source) -> anyhow::Result<()> {
         self.webhook(source)?;
         self.blaming(source)?;
+        self.tls_files(source)?;
         self.otlp(source).map(|_| ())
     }
 
@@ -413,8 +414,12 @@ mod tests {
         assert_eq!(both, Some(TlsFiles { cert: "/c".into(), key: "/k".into() }));
         assert_eq!(of_file("[serve]\n").unwrap(), None);
         for (alone, other) in [("tls_cert", "tls_key"), ("tls_key", "tls_cert")] {
-            let error = format!("{:#}", of_file(&format!("[serve]\n{alone} = \"/x\"\n")).unwrap_err());
+            let text = format!("[serve]\n{alone} = \"/x\"\n");
+            let error = format!("{:#}", of_file(&text).unwrap_err());
             assert!(error.contains(&format!("config.toml:2: {alone} goes with {other}")), "{error}");
+            // Whoever reads the file for something else refuses it, too.
+            let (file, source) = read(&dir.path().join("config.toml")).unwrap();
+            assert_eq!(format!("{:#}", file.serve.check(&source).unwrap_err()), error);
         }
     }
 }
