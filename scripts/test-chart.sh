@@ -49,13 +49,14 @@ openssl verify -CAfile "$work/ca.crt" -verify_hostname evenkeel.evenkeel.svc "$w
 render --set apply=true --set tiers=true >"$work/tiers" && check acts "$work/tiers"
 grep -q -- '- --tiers=auto' "$work/tiers" || die "tiers: the command does not have them"
 if grep -q -- '--scope' "$work/tiers"; then die "tiers: with a scope, which the command refuses"; fi
+render --set apply=true --set 'config=[[background]]' >"$work/background" && check acts "$work/background"
 render --set apply=true --set 'scope={container:web #1}' --set seLinuxOptions.type=spc_t >"$work/odd" && check acts "$work/odd"
 grep -q -- '- "--scope=container:web #1"' "$work/odd" || die "a scope with a # is cut short"
 grep -A 1 'seLinuxOptions:' "$work/odd" | grep -q 'type: spc_t' || die "seLinuxOptions are left out"
 render --kube-version 1.31.0 >"$work/newer" && check observes "$work/newer"
 [ "$(grep -c 'recursiveReadOnly: IfPossible' "$work/newer")" -eq 2 ] || die "what is mounted below /sys/fs/cgroup and /run/containerd is writable"
-for wrong in apply=true podMonitor.enabled=true 'apply=true,tiers=true,scope={pod:a/b}'; do
+for wrong in apply=true podMonitor.enabled=true 'apply=true,tiers=true,scope={pod:a/b}' 'apply=true,config=# [[background]]'; do
     if render --set "$wrong" >/dev/null 2>"$work/why"; then die "--set $wrong alone should be refused"; fi
     grep -q needs "$work/why" || die "--set $wrong: refused without saying why: $(cat "$work/why")"
 done
-echo "20 passed, 0 failed"
+echo "22 passed, 0 failed"
