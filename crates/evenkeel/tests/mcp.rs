@@ -156,6 +156,20 @@ fn a_call_ends_when_it_is_cancelled_and_when_standard_input_ends() {
 }
 
 #[test]
+fn a_call_that_finds_no_thread_is_refused_and_the_session_goes_on() {
+    let mut client = Client::start(&[]);
+    let pid = rustix::process::Pid::from_raw(client.child.id() as i32);
+    let limited = |limit| rustix::process::prlimit(pid, rustix::process::Resource::As, limit).unwrap();
+    // No room for a thread's stack; it binds root, too.
+    let before = limited(rustix::process::Rlimit { current: Some(0), maximum: None });
+    let refused = client.call(1, "ps", json!({ "interval": "200ms" }));
+    assert_eq!(refused["error"]["code"], -32603, "{refused}");
+    limited(before);
+    assert_eq!(client.call(2, "ps", json!({ "interval": "200ms" }))["result"]["isError"], false);
+    assert_eq!(client.end(), Some(0));
+}
+
+#[test]
 fn what_acts_is_offered_where_it_is_asked_for() {
     let mut client = Client::start(&["--apply"]);
     let listed = client.ask(1, "tools/list", json!({}));

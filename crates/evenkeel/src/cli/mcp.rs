@@ -44,6 +44,7 @@ const PARSE: i64 = -32700;
 const INVALID: i64 = -32600;
 const NO_METHOD: i64 = -32601;
 const PARAMS: i64 = -32602;
+const INTERNAL: i64 = -32603;
 
 /// What the main thread waits for.
 enum Event {
@@ -180,7 +181,8 @@ impl Session {
         }
         let (send, asked) = (self.send.clone(), id.clone());
         let done = move |answer| drop(send.send(Event::Done(asked, answer)));
-        let call = Call::start(&self.global, tool.name, words, tool.acts, done);
+        let call = Call::start(&self.global, tool.name, words, tool.acts, done)
+            .map_err(|why| (INTERNAL, format!("{} cannot be started: {why}", tool.name)))?;
         self.running.insert(id.to_string(), call);
         Ok(())
     }

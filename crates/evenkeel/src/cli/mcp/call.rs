@@ -42,27 +42,23 @@ pub enum Answer {
 
 impl Call {
     /// Starts the command; `done` is called once, from another thread.
+    ///
+    /// # Errors
+    /// There is no thread to be had; `done` is never called.
     pub fn start(
         global: &Global,
         command: &'static str,
         words: Vec<String>,
         acts: bool,
         done: impl FnOnce(Answer) + Send + 'static,
-    ) -> Self {
+    ) -> std::io::Result<Self> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let (flag, global) = (cancelled.clone(), global.clone());
         // The thread that forks must live as long as the child, which ends with it (PR_SET_PDEATHSIG).
-        let (send, receive) = mpsc::channel();
-        let _ = send.send(done);
-        let spawned = std::thread::Builder::new().name(command.to_owned()).spawn(move || {
-            if let Ok(done) = receive.recv() {
-                done(answer(&global, command, &words, acts, &flag));
-            }
-        });
-        if let Err(error) = spawned {
-            tracing::warn!("{command} cannot be started: {error}");
-        }
-        Self { cancelled }
+        std::thread::Builder::new()
+            .name(command.to_owned())
+            .spawn(move || done(answer(&global, command, &words, acts, &flag)))?;
+        Ok(Self { cancelled })
     }
 
     /// Asks the command to end; what it changed it restores.
@@ -91,8 +87,9 @@ fn start(global: &Global, name: &str, words: &[String]) -> std::io::Result<Child
 }
 
 fn watch(mut child: Child, acts: bool, cancelled: &AtomicBool) -> Answer {
-    let text = child.stdout.take().map(|pipe| collect(pipe, LONGEST));
-    let messages = child.stderr.take().map(|pipe| collect(pipe, MESSAGES));
+    let text = child.stdout.take().map(|pipe| collect(pipe, LONGEST)).transpose();
+    let messages = child.stderr.take().map(|pipe| collect(pipe, MESSAGES)).transpose();
+    let unread = text.is_err() || messages.is_err();
     let began = Instant::now();
     let mut asked: Option<Instant> = None;
     let status = loop {
@@ -102,7 +99,7 @@ fn watch(mut child: Child, acts: bool, cancelled: &AtomicBool) -> Answer {
             Err(error) => return Answer::Failed(format!("its end was not seen: {error}")),
         }
         let late = !acts && began.elapsed() > READING;
-        if asked.is_none() && (late || cancelled.load(Ordering::Relaxed) || stop::requested()) {
+        if asked.is_none() && (late || unread || cancelled.load(Ordering::Relaxed) || stop::requested()) {
             asked = Some(Instant::now());
             let pid = rustix::process::Pid::from_child(&child);
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -111,6 +108,12 @@ fn watch(mut child: Child, acts: bool, cancelled: &AtomicBool) -> Answer {
             let _ = child.kill();
         }
         std::thread::sleep(LOOK);
+    };
+    let (text, messages) = match (text, messages) {
+        (Ok(text), Ok(messages)) => (text, messages),
+        (Err(error), _) | (_, Err(error)) => {
+            return Answer::Failed(format!("no thread to read its answer: {error}"));
+        }
     };
     let bytes = |pipe: Option<mpsc::Receiver<Vec<u8>>>| {
         pipe.and_then(|pipe| pipe.recv_timeout(GRACE).ok()).unwrap_or_default()
@@ -126,15 +129,15 @@ fn watch(mut child: Child, acts: bool, cancelled: &AtomicBool) -> Answer {
 }
 
 /// Reads to the end; what is beyond `most` is read and dropped, but for a byte that tells.
-fn collect(mut pipe: impl Read + Send + 'static, most: usize) -> mpsc::Receiver<Vec<u8>> {
+fn collect(mut pipe: impl Read + Send + 'static, most: usize) -> std::io::Result<mpsc::Receiver<Vec<u8>>> {
     let (send, receive) = mpsc::channel();
-    std::thread::spawn(move || {
+    std::thread::Builder::new().name("pipe".to_owned()).spawn(move || {
         let mut bytes = Vec::new();
         let _ = pipe.by_ref().take(most as u64 + 1).read_to_end(&mut bytes);
         let _ = std::io::copy(&mut pipe, &mut std::io::sink());
         let _ = send.send(bytes);
-    });
-    receive
+    })?;
+    Ok(receive)
 }
 
 impl Answer {
