@@ -126,9 +126,7 @@ fn a_prometheus_is_asked_for_what_matters_and_believed_only_as_one() {
             let result = match path {
                 p if p.contains("query=evenkeel_wait_percent%20and") => sample(web, "60"),
                 p if p.contains("query=evenkeel_cpu_percent%20and") => sample(web, "30"),
-                p if p.contains("query=count%20by%20%28instance%29%20%28evenkeel_cpu_percent") => {
-                    sample("\"x\":\"\"", "200")
-                }
+                p if p.contains("query=count%20by%20%28instance%29") => sample("\"x\":\"\"", "200"),
                 p if p.ends_with("query=evenkeel_host_busy_percent") => sample("\"job\":\"x\"", "150"),
                 _ => String::new(),
             };

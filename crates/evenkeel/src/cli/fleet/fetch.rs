@@ -173,12 +173,16 @@ fn queries() -> Vec<(&'static str, String)> {
         "evenkeel_effect_cpu_percent_low",
         "evenkeel_effect_cpu_percent_high",
         "evenkeel_settings_in_force",
-        "evenkeel_guarantee_kept",
     ]
     .map(|name| (name, name.to_owned()))
     .into();
+    // What is counted is counted once, however many jobs scrape an agent.
+    all.push(("evenkeel_guarantee_kept", "min by (instance, name) (evenkeel_guarantee_kept)".to_owned()));
     // Not a metric of an agent's page.
-    all.push((COUNTED, "count by (instance) (evenkeel_cpu_percent)".to_owned()));
+    all.push((
+        COUNTED,
+        "count by (instance) (group by (instance, kind, name, pod) (evenkeel_cpu_percent))".to_owned(),
+    ));
     let same = "on(instance, kind, name, pod)";
     for name in ["evenkeel_wait_percent", "evenkeel_cpu_percent", "evenkeel_throttled_percent"] {
         all.push((name, format!("{name} and {same} (evenkeel_wait_percent >= {WORTH})")));
@@ -194,4 +198,45 @@ fn target(url: &str) -> String {
 
 fn silent(url: &str, why: String) -> Host {
     Host { target: target(url), error: Some(why), ..Host::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_that_two_jobs_scrape_is_counted_once() {
+        let series = |job: &str, metric: &str, labels: &str, value: u32| {
+            format!(
+                "      - {{ series: '{metric}{{job=\"{job}\",instance=\"n\",{labels}}}', values: '{value}' }}\n"
+            )
+        };
+        let owner = |name: &str| format!("kind=\"container\",name=\"{name}\",pod=\"\"");
+        let of_job = |job: &str| {
+            series(job, "evenkeel_cpu_percent", &owner("web"), 30)
+                + &series(job, "evenkeel_cpu_percent", &owner("db"), 10)
+                + &series(job, "evenkeel_guarantee_kept", "name=\"web\"", 0)
+        };
+        let asked = |name: &str, labels: &str, value: u32| {
+            let query = queries().into_iter().find(|(of, _)| *of == name).unwrap().1;
+            format!(
+                "      - {{ expr: '{query}', eval_time: 0m, exp_samples: [{{ labels: '{labels}', value: {value} }}] }}\n"
+            )
+        };
+        let text = format!(
+            "rule_files: []\ntests:\n  - interval: 1m\n    input_series:\n{}{}    promql_expr_test:\n{}{}",
+            of_job("one"),
+            of_job("other"),
+            asked(COUNTED, "{instance=\"n\"}", 2),
+            asked("evenkeel_guarantee_kept", "{instance=\"n\",name=\"web\"}", 0),
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("test.yaml");
+        std::fs::write(&file, text).unwrap();
+        let judged = Command::new("promtool").args(["test", "rules"]).arg(&file).output();
+        let judged = judged.expect("promtool is missing (Debian: apt-get install prometheus)");
+        assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stderr));
+    }
 }
