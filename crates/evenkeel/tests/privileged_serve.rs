@@ -325,9 +325,13 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     // Minutes that were not recorded are a gap, however few rows there are, in lines and in shades.
     let lines = "chart([[0, 1], [3e4, 1], [3e6, 1], [303e4, 1]], [[1, 'a', 'cpu']], 'parts').querySelector('path.cpu').getAttribute('d').match(/M/g).length";
     assert_eq!(chrome.value(lines), 2);
-    let shaded = "(() => { const rows = [0, 3e4, 6e4, 3e6, 303e4, 306e4].map(at => [at, [100]]), canvas = shades(rows, [0]).querySelector('canvas'); \
+    let shaded = "(() => { const rows = [0, 3e4, 6e4, 3e6, 303e4, 306e4].map(at => [at, [100]]), canvas = shades(rows).querySelector('canvas'); \
                   return [0, 1, 2, 3, 4, 5].map(at => canvas.getContext('2d').getImageData(4 * at + 1, 1, 1, 1).data[3] > 0); })()";
     assert_eq!(chrome.value(shaded), serde_json::json!([true, false, false, false, false, true]));
+    // A CPU keeps its line and its number while another is offline.
+    let offline = "(() => { const shown = shades([[0, [9, 9, 100]], [1e3, [9, null, 100]]]), paint = shown.querySelector('canvas').getContext('2d'); \
+                   return [[...shown.querySelectorAll('.scale span')].map(one => one.textContent), [1, 19, 37].map(y => paint.getImageData(5, y, 1, 1).data[3] > 0)]; })()";
+    assert_eq!(chrome.value(offline), serde_json::json!([["CPU 0", "CPU 1", "CPU 2"], [true, false, true]]));
     let gaps = "withGaps([[3e4, 30, 1], [6e4, 30, 1], [18e4, 30, 1], [20e4, 10, 1]])";
     assert_eq!(
         chrome.value(gaps),

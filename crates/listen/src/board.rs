@@ -7,6 +7,7 @@ use std::time::Instant;
 use evenkeel_agent::Event;
 use evenkeel_agent::scraped::ServiceRequests;
 use evenkeel_base::Observation;
+use evenkeel_base::cpuset::MAX_CPU;
 use evenkeel_base::run::{EffectNow, GovernorStatus, GuaranteeStatus, ProtectedStatus};
 use serde_json::{Value, json};
 
@@ -77,7 +78,7 @@ pub struct Moment {
     pub throttled: Option<f32>,
     /// CPU got of what was wanted, percent: an estimate, as that of a trial's windows.
     pub fulfilment: Option<f32>,
-    /// Each online CPU's busy percentage.
+    /// See [`by_number`].
     pub cpus: Box<[f32]>,
     /// Owners that did anything: number, CPU, waited, throttled.
     pub owners: Box<[(u32, f32, f32, f32)]>,
@@ -91,6 +92,19 @@ fn fulfilment(observation: &Observation) -> Option<f32> {
         wanted += cpu / (1.0 - (wait / 100.0).clamp(0.0, 0.99));
     }
     (wanted > 0.0).then(|| (100.0 * got / wanted) as f32)
+}
+
+/// Busy percentage of each CPU at the place of its number; not a number where it is offline.
+pub fn by_number(busy: impl Iterator<Item = (u32, f64)>) -> Box<[f32]> {
+    let mut all = Vec::new();
+    for (cpu, busy_pct) in busy.filter(|(cpu, _)| *cpu <= MAX_CPU) {
+        let at = cpu as usize;
+        if at >= all.len() {
+            all.resize(at + 1, f32::NAN);
+        }
+        all[at] = busy_pct as f32;
+    }
+    all.into()
 }
 
 impl Board {
@@ -119,7 +133,7 @@ impl Board {
             wait,
             throttled,
             fulfilment: fulfilment(&observation),
-            cpus: observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct as f32).collect(),
+            cpus: by_number(observation.host.per_cpu.iter().map(|cpu| (cpu.cpu, cpu.busy_pct))),
             owners: owners
                 .iter()
                 .map(|owner| {

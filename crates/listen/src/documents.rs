@@ -126,6 +126,11 @@ fn short(value: f32) -> f64 {
     (f64::from(value) * 10.0).round() / 10.0
 }
 
+/// As values of a document; what is not a number is null there.
+pub fn shorts(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|value| short(*value)).collect()
+}
+
 /// A name of a length that a page can hold.
 fn name(name: &str) -> String {
     evenkeel_base::cut(name, NAME)
@@ -165,7 +170,7 @@ pub fn timeline(board: &Board, since_ms: u64) -> Value {
         .iter()
         .filter(|moment| moment.at_ms > since_ms)
         .map(|moment| {
-            let cpus: Vec<f64> = moment.cpus.iter().map(|busy| short(*busy)).collect();
+            let cpus = shorts(&moment.cpus);
             json!([
                 moment.at_ms,
                 short(moment.busy),
@@ -282,8 +287,21 @@ pub fn task(board: &Board, tid: u32) -> Value {
 mod tests {
     use std::sync::Arc;
 
+    use evenkeel_base::observation::CpuView;
+
     use super::*;
     use crate::notices::labelled::host;
+
+    #[test]
+    fn a_cpu_stands_at_the_place_of_its_number_also_where_others_are_offline() {
+        let mut board = Board::default();
+        let mut seen = host(1, 0);
+        let cpu = |cpu, busy_pct| CpuView { cpu, busy_pct, ..CpuView::default() };
+        seen.host.per_cpu = vec![cpu(0, 10.0), cpu(1, 20.0), cpu(3, 30.0)];
+        seen.wall_ns = 1_000_000_000;
+        board.observe(Arc::new(seen));
+        assert_eq!(timeline(&board, 0)["moments"][0][5], json!([10.0, 20.0, null, 30.0]));
+    }
 
     #[test]
     fn before_somebody_came_and_where_nothing_is_counted_there_are_no_zeros() {

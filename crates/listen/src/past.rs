@@ -10,6 +10,9 @@ use evenkeel_store::rates::Accumulator;
 use evenkeel_store::{Rates, Store, moments};
 use serde_json::{Value, json};
 
+use super::board::by_number;
+use super::documents::shorts;
+
 /// Points of a page of the past, at most.
 const POINTS: u64 = 120;
 /// Longest time of a page.
@@ -145,7 +148,7 @@ fn add(rates: &Rates, owners: &mut BTreeMap<String, (f64, Option<f64>)>) {
 
 fn moment(rates: &Rates) -> Value {
     let round = |value: f64| (value * 10.0).round() / 10.0;
-    let cpus: Vec<f64> = rates.cpus.iter().map(|cpu| round(cpu.busy_pct)).collect();
+    let cpus = shorts(&by_number(rates.cpus.iter().map(|cpu| (cpu.cpu, cpu.busy_pct))));
     let steal: Option<f64> = rates.cpus.iter().map(|cpu| cpu.steal_pct).sum();
     // Counted of no task is not known.
     let waits = rates.tasks.iter().filter_map(|task| task.wait_pct).reduce(|sum, wait| sum + wait);

@@ -96,29 +96,37 @@ function chart(rows, lines, unit, height = 190) {
   return h('div', {}, legend(lines.map(([, title, kind]) => [title, kind]), unit), picture);
 }
 
-/// CPUs by time as shades. `rows`: [ms, [busy of each CPU]].
-function shades(rows, names) {
+/// CPUs by time as shades. `rows`: [ms, [busy of each CPU by its number, null where it is offline]].
+function shades(rows) {
   if (rows.length < 2) return null;
-  const columns = Math.min(rows.length, 240), cpus = rows[rows.length - 1][1].length, tall = Math.max(3, Math.min(18, 640 / cpus));
-  const picture = h('canvas', { width: columns * 4, height: Math.ceil(cpus * tall), role: 'img',
-    'aria-label': 'CPU use by CPU over time. Last: ' + rows[rows.length - 1][1].map((busy, at) => `CPU ${names[at] ?? at} ${number(busy, 0)} %`).join(', ') });
-  picture.style.setProperty('height', Math.ceil(cpus * tall) + 'px');
+  const last = rows.at(-1), seen = new Set();
+  for (const row of rows) row[1]?.forEach((busy, cpu) => { if (busy !== null) seen.add(cpu); });
+  const cpus = [...seen].sort((a, b) => a - b);
+  const columns = Math.min(rows.length, 240), tall = Math.max(3, Math.min(18, 640 / cpus.length));
+  const picture = h('canvas', { width: columns * 4, height: Math.ceil(cpus.length * tall), role: 'img',
+    'aria-label': 'CPU use by CPU over time. Last: ' + cpus.map(cpu => `CPU ${cpu} ${number(last[1]?.[cpu], 0)} %`).join(', ') });
+  picture.style.setProperty('height', Math.ceil(cpus.length * tall) + 'px');
   const paint = picture.getContext('2d');
   paint.fillStyle = getComputedStyle(document.documentElement).getPropertyValue('--cpu').trim();
-  const from = rows[0][0], step = (rows.at(-1)[0] - from) / columns, gap = gapOf(rows);
+  const from = rows[0][0], step = (last[0] - from) / columns, gap = gapOf(rows);
   for (let column = 0, at = 0; column < columns; column++) {
     while (at + 1 < rows.length && rows[at + 1][0] <= from + step * (column + 1)) at++;
     // What was not recorded has no shade.
     if (from + step * column - rows[at][0] > gap) continue;
-    rows[at][1]?.forEach((busy, at) => { paint.globalAlpha = Math.min(1, .04 + busy / 100); paint.fillRect(column * 4, at * tall, 4, Math.max(1, tall - 1)); });
+    cpus.forEach((cpu, line) => {
+      const busy = rows[at][1]?.[cpu] ?? null;
+      if (busy === null) return;
+      paint.globalAlpha = Math.min(1, .04 + busy / 100);
+      paint.fillRect(column * 4, line * tall, 4, Math.max(1, tall - 1));
+    });
   }
   // Names fit next to lines of some height only.
   const named = tall >= 14;
-  const scale = h('div', { class: 'scale', 'aria-hidden': 'true' }, rows[rows.length - 1][1].map((_, at) => h('span', {}, `CPU ${names[at] ?? at}`)));
+  const scale = h('div', { class: 'scale', 'aria-hidden': 'true' }, cpus.map(cpu => h('span', {}, `CPU ${cpu}`)));
   scale.style.setProperty('--line', tall + 'px');
-  const lines = named ? 'A line for each CPU' : `A line for each CPU (${names.map(name => name ?? '').slice(0, 16).join(', ')} …)`;
+  const lines = named ? 'A line for each CPU' : `A line for each CPU (${cpus.slice(0, 16).join(', ')} …)`;
   return h('div', {}, named ? h('div', { class: 'lengths' }, scale, picture) : picture,
-    h('p', { class: 'sub' }, `${lines}, from ${time(rows[0][0])} to ${time(rows[rows.length - 1][0])}; the stronger the colour, the busier.`));
+    h('p', { class: 'sub' }, `${lines}, from ${time(rows[0][0])} to ${time(last[0])}; the stronger the colour, the busier.`));
 }
 
 const USE = [['CPU %', 'n'], ['Waited %', 'n'], ['Throttled %', 'n']];
@@ -170,7 +178,7 @@ const pages = {
         h('span', {}, number(cpu.busy_pct, 0) + ' % busy'), cpu.steal_pct > 0 ? h('span', { class: 'steal' }, number(cpu.steal_pct) + ' % stolen') : null,
         h('span', { class: 'unknown' }, 'core ' + (cpu.core ?? '?')));
     }))]), h('p', { class: 'sub' }, 'CPUs of one core share it. * isolated: outside the scheduler\'s load balancing.'),
-      h('h2', {}, 'The last quarter of an hour'), shades(series.map(row => [row[0], row[5]]), cpuNames())];
+      h('h2', {}, 'The last quarter of an hour'), shades(series.map(row => [row[0], row[5]]))];
   }],
   map: ['Map', () => {
     const rows = [...lately.values()].sort((a, b) => b.ran - a.ran).slice(0, 40), cpus = cpuNames().slice(0, 64);
@@ -190,7 +198,7 @@ const pages = {
     chart(series, [[1, 'busy', 'cpu'], [2, 'stolen', 'steal']], 'percent of one CPU', 150),
     h('h2', {}, 'Waits'), chart(series, [[3, 'waited, summed over tasks', 'wait'], [4, 'throttled', 'hold']], 'percent of one CPU', 150),
     h('h2', {}, 'Fulfilment'), chart(series, [[6, 'CPU got of what was wanted (estimate)', 'good']], 'percent', 140),
-    h('h2', {}, 'By CPU'), shades(series.map(row => [row[0], row[5]]), cpuNames()),
+    h('h2', {}, 'By CPU'), shades(series.map(row => [row[0], row[5]])),
     marks.length ? [h('h2', {}, 'What the loop did'), h('ul', {}, marks.slice(-30).reverse().map(mark => h('li', {}, time(mark[0]) + ' ' + mark[1])))] : null]],
   waits: ['Waits', () => [h('h1', {}, 'Who waits, and for whom'), waiters(),
     h('h2', {}, 'Victims and culprits'), live.blame === null
@@ -271,7 +279,7 @@ function pastPage() {
   return page.concat(h('p', { class: 'sub' }, `${date(past.data.from_ms)} to ${date(past.data.to_ms)}: recorded are ${number(past.data.covered_s / 60, 0)} min of it. Times are this browser's (${Intl.DateTimeFormat().resolvedOptions().timeZone}); the commands write UTC.`),
     chart(rows, [[2, 'busy', 'cpu'], [3, 'stolen', 'steal']], 'percent of one CPU', 150),
     chart(rows, [[4, 'waited, summed over tasks', 'wait']], 'percent of one CPU', 150),
-    shades(rows.map(row => [row[0], row[5]]), past.data.moments.at(-1)[5].map((_, at) => at)),
+    shades(rows.map(row => [row[0], row[5]])),
     h('h2', {}, 'Who had the CPU'), table('Owners in this time', [['Who'], ['CPU %', 'n'], ['Waited %', 'n']],
       past.data.owners.map(owner => h('tr', {}, h('td', { class: 'name' }, brief(owner.name)), cell(owner.cpu_pct), cell(owner.wait_pct)))),
     past.data.waits.length ? [h('h2', {}, 'Lengths of waits'), table('Lengths of waits', [['Container'], ['Waits', 'n'], ['p50 ms', 'n'], ['p99 ms', 'n']],

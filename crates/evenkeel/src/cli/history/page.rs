@@ -18,7 +18,8 @@ pub(super) fn page(store: &Store, stored: &StoredRun) -> Result<RunPage, StoreEr
     let to = store.until_ns(stored)?.unwrap_or(u64::MAX);
     let mut notes = Vec::new();
     let mut moments: Vec<(f64, Moment)> = Vec::new();
-    let mut cpus: Vec<u32> = Vec::new();
+    // By number, in the order in which they were seen first: one that comes or goes moves none of the others.
+    let mut places: BTreeMap<u32, usize> = BTreeMap::new();
     let mut last: Option<evenkeel_store::StoredSample> = None;
     for sample in store.samples(from, to)? {
         let next = match sample {
@@ -31,12 +32,17 @@ pub(super) fn page(store: &Store, stored: &StoredRun) -> Result<RunPage, StoreEr
         };
         if let Some(last) = last.take().filter(|last| last.session == next.session) {
             let ns = next.sample.monotonic_ns.saturating_sub(last.sample.monotonic_ns).max(1) as f64;
-            cpus = next.sample.cpus.iter().map(|cpu| cpu.cpu).collect();
-            let busy = |cpu: &evenkeel_base::CpuTimes| {
-                let before = last.sample.cpus.iter().find(|before| before.cpu == cpu.cpu);
-                before.map_or(0.0, |before| 100.0 * cpu.busy_ns.saturating_sub(before.busy_ns) as f64 / ns)
-            };
-            let per_cpu_pct: Vec<f64> = next.sample.cpus.iter().map(busy).collect();
+            let mut per_cpu_pct = vec![0.0; places.len()];
+            for cpu in &next.sample.cpus {
+                let place = *places.entry(cpu.cpu).or_insert_with(|| {
+                    per_cpu_pct.push(0.0);
+                    per_cpu_pct.len() - 1
+                });
+                if let Ok(at) = last.sample.cpus.binary_search_by_key(&cpu.cpu, |before| before.cpu) {
+                    let busy = cpu.busy_ns.saturating_sub(last.sample.cpus[at].busy_ns);
+                    per_cpu_pct[place] = 100.0 * busy as f64 / ns;
+                }
+            }
             let moment = Moment {
                 t_s: next.sample.wall_ns.saturating_sub(from) as f64 / 1e9,
                 total_pct: per_cpu_pct.iter().sum(),
@@ -49,6 +55,8 @@ pub(super) fn page(store: &Store, stored: &StoredRun) -> Result<RunPage, StoreEr
     if moments.is_empty() {
         notes.push("No samples of this run are kept: no pictures.".to_owned());
     }
+    let mut cpus: Vec<u32> = places.keys().copied().collect();
+    cpus.sort_by_key(|cpu| places[cpu]);
     Ok(RunPage {
         tasks: page_tasks(store, &record)?,
         run: Some(stored.id.0),
@@ -115,7 +123,37 @@ fn fewer(moments: Vec<(f64, Moment)>, most: usize) -> Vec<Moment> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::run::RunRecord;
+    use evenkeel_base::{CpuTimes, Sample};
+    use evenkeel_store::Limits;
+
     use super::*;
+
+    #[test]
+    fn a_cpu_keeps_its_place_while_another_is_offline() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("history.db"), Limits::default()).unwrap();
+        let second = 1_000_000_000;
+        let start = 1_900_000_000 * second;
+        let run = store.begin_run(&RunRecord { started_ns: start, ..RunRecord::default() }).unwrap();
+        for (at, online) in [(0, &[0, 1, 3][..]), (1, &[0, 1, 3]), (2, &[0, 3]), (3, &[0, 1, 3])] {
+            // CPU 3 is always busy, the others never.
+            let busy_ns = |cpu| if cpu == 3 { at * second } else { 0 };
+            let cpu = |cpu: &u32| CpuTimes { cpu: *cpu, busy_ns: busy_ns(*cpu), ..CpuTimes::default() };
+            store
+                .add_sample(&Sample {
+                    monotonic_ns: (5 + at) * second,
+                    wall_ns: start + at * second,
+                    cpus: online.iter().map(cpu).collect(),
+                    ..Sample::default()
+                })
+                .unwrap();
+        }
+        store.flush().unwrap();
+        let page = page(&store, &store.run(run).unwrap()).unwrap();
+        let drawn: Vec<_> = page.timeline.iter().map(|moment| moment.per_cpu_pct.clone()).collect();
+        assert_eq!((page.cpus, drawn), (vec![0, 1, 3], vec![vec![0.0, 0.0, 100.0]; 3]));
+    }
 
     #[test]
     fn a_minute_counts_for_sixty_seconds() {
