@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use crate::age::Age;
 use crate::block::{BlockWriter, Infos};
 use crate::bytes::Damaged;
 use crate::pending::{TABLE, Tail};
@@ -157,6 +158,7 @@ pub struct Store {
     pub(crate) pending: BlockWriter,
     pub(crate) tail: Tail,
     pub(crate) infos: Infos,
+    pub(crate) age: Age,
     pub(crate) read_only: bool,
 }
 
@@ -193,9 +195,11 @@ impl Store {
             pending: BlockWriter::default(),
             tail: Tail::default(),
             infos: Infos::new(),
+            age: Age::default(),
             read_only: false,
         };
-        store.keep_bounds(now_ns())?;
+        store.read_age(now_ns())?;
+        store.keep_bounds(now_ns(), None)?;
         Ok(store)
     }
 
@@ -241,6 +245,7 @@ impl Store {
             pending: BlockWriter::default(),
             tail: Tail::default(),
             infos: Infos::new(),
+            age: Age::default(),
             read_only: true,
         }))
     }
@@ -328,6 +333,7 @@ fn open_checked(path: &Path) -> Result<Connection, StoreError> {
             .map_err(wrap)?;
     }
     db.execute_batch(TABLE).map_err(wrap)?;
+    db.execute_batch(crate::age::TABLE).map_err(wrap)?;
     if version > 0 {
         check(&db, path)?;
     }

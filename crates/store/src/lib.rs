@@ -20,6 +20,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod age;
 pub mod block;
 mod bytes;
 mod db;

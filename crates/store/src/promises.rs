@@ -38,7 +38,7 @@ impl Store {
             params![name, minute as i64, time.watched_s, time.broken_s],
         );
         added.map_err(&wrap)?;
-        let oldest = minute.saturating_sub(2 * DAY) as i64;
+        let oldest = self.believed_minute(minute).saturating_sub(2 * DAY) as i64;
         self.db.execute("DELETE FROM promise WHERE minute < ?1", [oldest]).map_err(wrap)?;
         Ok(())
     }

@@ -97,7 +97,7 @@ impl Store {
             || self.pending.held_bytes() > MAX_PENDING_BYTES;
         if full {
             self.flush()?;
-            self.keep_bounds(sample.wall_ns)?;
+            self.keep_bounds(sample.wall_ns, Some(sample.monotonic_ns))?;
         } else {
             let before_ns = if first { self.tail.kept_ns.unwrap_or(before_ns) } else { before_ns };
             if self.tail.is_due(sample, before_ns, self.limits.tail_seconds.saturating_mul(1_000_000_000)) {
@@ -189,11 +189,13 @@ impl Store {
     }
 
     /// Thins and drops what is over age, then drops the oldest until the size is within its bound.
-    pub(crate) fn keep_bounds(&mut self, now_ns: u64) -> Result<(), StoreError> {
+    pub(crate) fn keep_bounds(&mut self, now_ns: u64, monotonic_ns: Option<u64>) -> Result<(), StoreError> {
         self.fold_abandoned(now_ns.saturating_sub(nanos(self.limits.full_rate)))?;
         self.thin(0, now_ns, self.limits.full_rate)?;
         self.thin(1, now_ns, self.limits.ten_s)?;
-        let oldest = now_ns.saturating_sub(nanos(self.limits.sixty_s)) as i64;
+        // What a leap of the clock thins is still there; what it drops is gone.
+        let believed_ns = self.advance_age(now_ns, monotonic_ns);
+        let oldest = believed_ns.saturating_sub(nanos(self.limits.sixty_s)) as i64;
         self.db.execute("DELETE FROM block WHERE last_wall_ns < ?1", [oldest]).map_err(self.wrap())?;
         self.forget_runs(oldest)?;
         self.keep_size()

@@ -28,6 +28,7 @@ impl Store {
     pub fn add_waits(&mut self, minute: u64, waits: &BTreeMap<String, Histogram>) -> Result<(), StoreError> {
         let wrap = self.wrap();
         self.db.execute_batch(TABLE).map_err(&wrap)?;
+        let oldest = self.believed_minute(minute).saturating_sub(DAY) as i64;
         let most = MOST.min(self.limits.max_bytes / BYTES_A_LINE) as i64;
         let add = || -> rusqlite::Result<()> {
             let write = self.db.unchecked_transaction()?;
@@ -46,7 +47,7 @@ impl Store {
                     params![minute as i64, container, serde_json::to_string(&sum).unwrap_or_default()],
                 )?;
             }
-            write.execute("DELETE FROM waits WHERE minute < ?1", [minute.saturating_sub(DAY) as i64])?;
+            write.execute("DELETE FROM waits WHERE minute < ?1", [oldest])?;
             let lines: i64 = write.query_row("SELECT count(*) FROM waits", [], |row| row.get(0))?;
             if lines > most {
                 // Whole minutes go.

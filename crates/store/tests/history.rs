@@ -7,7 +7,7 @@ use std::time::Duration;
 use evenkeel_base::run::{ChangeRecord, RunRecord, SelfCost, Stage};
 use evenkeel_base::{CpuTimes, GroupSample, Sample, TaskId, TaskSample};
 use evenkeel_store::block::{BlockReader, BlockWriter};
-use evenkeel_store::{Infos, Limits, Recorder, Store, StoreError, TaskInfo};
+use evenkeel_store::{Infos, Limits, PromiseTime, Recorder, Store, StoreError, TaskInfo};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use rand::{Rng, SeedableRng};
@@ -250,6 +250,31 @@ fn age_bounds_samples_and_runs() {
     let store = Store::open(&path, Limits::default()).unwrap();
     let usage = store.usage().unwrap();
     assert_eq!((usage.samples, usage.runs), ([0, 0, 0], 1), "the last run is kept, the rest is too old");
+}
+
+#[test]
+fn a_clock_that_leaps_ahead_and_back_takes_nothing_away() {
+    let (_dir, path) = dir();
+    let mut store = Store::open(&path, Limits::default()).unwrap();
+    let (start, ahead) = (now_ns() - 300 * S, 40 * 86_400 * S);
+    let record = RunRecord { started_ns: start, ..RunRecord::default() };
+    let first = store.begin_run(&record).unwrap();
+    store.begin_run(&record).unwrap();
+    let minute = start / (60 * S);
+    let time = PromiseTime { watched_s: 60.0, broken_s: 6.0 };
+    store.add_promise_time("web", minute, time).unwrap();
+    for at in 0..300 {
+        let leap = if (100..200).contains(&at) { ahead } else { 0 };
+        store.add_sample(&sample(start + leap, at, 5, 5)).unwrap();
+        if at == 150 {
+            store.add_promise_time("web", (start + leap) / (60 * S), time).unwrap();
+        }
+    }
+    store.flush().unwrap();
+    let before = store.samples(start, start + 99 * S).unwrap().count();
+    assert!(before >= 2, "{before} of the samples before the leap are left");
+    assert!(store.run(first).is_ok());
+    assert_eq!(store.promise_day("web", minute).unwrap(), Some(time));
 }
 
 fn change(knob: &str, to: &str) -> ChangeRecord {
