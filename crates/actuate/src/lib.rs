@@ -37,7 +37,8 @@ pub use error::ActuateError;
 pub use kernel::{Kernel, KernelError, Namespaces, TaskFacts};
 pub use linux::Linux;
 pub use medium::{
-    FileMedium, Holder, LockHolder, Medium, OpenError, Survives, check_private, lock_holder, make_private,
+    FileMedium, Holder, LockHolder, Medium, OpenError, Survives, check_private, lock_file, lock_holder,
+    make_private,
 };
 pub use options::Options;
 pub use outcome::{Applied, ChangeOutcome, Item, Recovery, RestoreReport, SetReport, Verdict};

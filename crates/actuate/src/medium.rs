@@ -137,6 +137,48 @@ const FRESH_DECISION: &str = "decision.new";
 /// Most bytes of a decision that are read: one has some hundred bytes for each task it changes.
 const MOST_DECISION: u64 = 64 << 20;
 
+fn holder_in(lock: &mut File) -> Option<Holder> {
+    let mut text = String::new();
+    lock.take(1000).read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Takes the lock of an open file, asking so often again.
+fn take(mut lock: File, path: &Path, again: u32) -> Result<File, OpenError> {
+    for patience in (0..=again).rev() {
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(rustix::io::Errno::WOULDBLOCK) if patience > 0 => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::Busy(holder_in(&mut lock))),
+            Err(error) => return Err(OpenError::Io { path: path.into(), error: error.into() }),
+        }
+    }
+    Ok(lock)
+}
+
+/// Writes into a lock's file who has it. A full disk does not matter: the lock is held, only its note is missing.
+fn note_holder(mut lock: &File, path: &Path) {
+    let holder = Holder { pid: std::process::id(), since: wall_seconds() };
+    let text = serde_json::to_vec(&holder).unwrap_or_default();
+    let noted = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| lock.write_all(&text));
+    if let Err(error) = noted {
+        tracing::warn!(path = %path.display(), %error, "cannot note the pid in the lock file");
+    }
+}
+
+/// Takes another lock of a state directory, by the name of its file; it is held as long as the file is open.
+///
+/// # Errors
+/// [`OpenError::Busy`] when another process has it.
+pub fn lock_file(dir: &Path, name: &str) -> Result<File, OpenError> {
+    let path = dir.join(name);
+    let lock = take(StateDir::open(dir)?.file(name, OFlags::RDWR | OFlags::CREATE)?, &path, 0)?;
+    note_holder(&lock, &path);
+    Ok(lock)
+}
+
 impl FileMedium {
     /// Takes the lock of a state directory, creating the directory (mode 0700) if needed.
     ///
@@ -155,7 +197,7 @@ impl FileMedium {
         let path = dir.join(LOCK);
         let dir = StateDir::open(dir)?;
         let fail = |error: io::Error| OpenError::Io { path: path.clone(), error };
-        let (mut lock, writable) = match dir.file(LOCK, OFlags::RDWR | OFlags::CREATE) {
+        let (lock, writable) = match dir.file(LOCK, OFlags::RDWR | OFlags::CREATE) {
             Ok(file) => (file, true),
             Err(OpenError::Io { error, .. }) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 (dir.file(LOCK, OFlags::RDONLY).map_err(|_| fail(error))?, false)
@@ -163,26 +205,9 @@ impl FileMedium {
             Err(error) => return Err(error),
         };
         // Somebody only asking who holds it (`holder`) has it for an instant.
-        for patience in (0..5).rev() {
-            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(rustix::io::Errno::WOULDBLOCK) if patience > 0 => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    return Err(OpenError::Busy(Self::holder_in(&mut lock)));
-                }
-                Err(error) => return Err(fail(error.into())),
-            }
-        }
+        let lock = take(lock, &path, 4)?;
         if writable {
-            let holder = Holder { pid: std::process::id(), since: wall_seconds() };
-            let text = serde_json::to_vec(&holder).unwrap_or_default();
-            // A full disk does not matter here: the lock itself is held, only its note is missing.
-            let noted = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| lock.write_all(&text));
-            if let Err(error) = noted {
-                tracing::warn!(path = %path.display(), %error, "cannot note the pid in the lock file");
-            }
+            note_holder(&lock, &path);
         }
         Ok(Self { dir, journal: None, _lock: lock })
     }
@@ -203,7 +228,7 @@ impl FileMedium {
         };
         match flock(&lock, FlockOperation::NonBlockingLockShared) {
             Ok(()) => Ok(None),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(Some(Self::holder_in(&mut lock))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(Some(holder_in(&mut lock))),
             Err(error) => Err(fail(error)),
         }
     }
@@ -211,12 +236,6 @@ impl FileMedium {
     /// Where the journal of a state directory is, while there is one.
     pub fn journal(dir: &Path) -> PathBuf {
         dir.join(JOURNAL)
-    }
-
-    fn holder_in(lock: &mut File) -> Option<Holder> {
-        let mut text = String::new();
-        lock.take(1000).read_to_string(&mut text).ok()?;
-        serde_json::from_str(&text).ok()
     }
 
     /// All bytes of a file, or so many; `None` when it is not there.

@@ -24,6 +24,8 @@ mod prometheus;
 mod scraped;
 #[path = "serve/tls.rs"]
 mod tls;
+#[path = "serve/twice.rs"]
+mod twice;
 #[path = "serve/webhook.rs"]
 mod webhook;
 
@@ -378,6 +380,11 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     let strange: Vec<_> =
         chrome.asked.iter().filter(|url| !url.starts_with(&origin) && !url.starts_with("data:")).collect();
     assert!(strange.is_empty(), "{strange:?}");
+}
+
+#[test]
+fn of_two_on_one_directory_one_records() {
+    twice::the_second_records_when_the_first_has_ended();
 }
 
 #[test]

@@ -85,6 +85,11 @@ impl Recorder {
         Self::default()
     }
 
+    /// Whether it keeps nothing.
+    pub fn is_off(&self) -> bool {
+        self.jobs.is_none()
+    }
+
     fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -161,7 +166,7 @@ impl Recorder {
 
     /// See [`Store::name_tasks`] and [`Store::add_sample`]. Left out while the disk does not keep up.
     pub fn add_sample(&mut self, sample: &Sample, observation: Option<&Observation>) {
-        if self.jobs.is_none() {
+        if self.is_off() {
             return;
         }
         let behind = self.waiting.load(Ordering::Relaxed) >= MOST_WAITING;

@@ -2,11 +2,12 @@
 
 mod privileges;
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_actuate::{OpenError, check_private, make_private};
+use evenkeel_actuate::{FileMedium, OpenError, check_private, lock_file, make_private};
 use evenkeel_linux::Root;
 use evenkeel_listen::access::AccessArgs;
 use evenkeel_listen::reports::ReportsArgs;
@@ -61,8 +62,8 @@ pub struct Args {
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
 /// How soon a signal is seen.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How often it is asked whether a `run` writes the history.
-const ASK: Duration = Duration::from_secs(5);
+/// Of the `serve` that writes the history; next to its file.
+const LOCK: &str = "history.db.lock";
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     if args.interval < MIN_INTERVAL || args.interval > MAX_INTERVAL {
@@ -161,8 +162,10 @@ fn watch(
 struct History<'a> {
     recorder: Recorder,
     global: &'a Global,
-    asked: Option<Instant>,
-    yields: bool,
+    /// Held from the first sample that no other `serve` records.
+    lock: Option<File>,
+    /// Who writes it instead, in words.
+    other: Option<String>,
 }
 
 impl<'a> History<'a> {
@@ -178,7 +181,7 @@ impl<'a> History<'a> {
             // What else is wrong is told by who writes it.
             _ => Recorder::open(&path, Limits::default()),
         };
-        Self { recorder, global, asked: None, yields: false }
+        Self { recorder, global, lock: None, other: None }
     }
 
     fn add(
@@ -187,24 +190,37 @@ impl<'a> History<'a> {
         observation: &evenkeel_base::Observation,
         server: &Server,
     ) {
-        if self.asked.is_none_or(|asked| asked.elapsed() >= ASK) {
-            self.asked = Some(Instant::now());
-            let holder = evenkeel_actuate::FileMedium::holder(&self.global.state_dir).ok().flatten();
-            let yields = holder.is_some();
-            if yields != self.yields {
-                self.yields = yields;
+        if !self.recorder.is_off() {
+            let other = self.other();
+            if other != self.other {
                 self.recorder.flush();
-                let what = if yields {
-                    "a `run` is at work and writes the history"
-                } else {
-                    "the history is written here again"
-                };
-                server.tally().tell(what);
+                server.tally().tell(other.as_deref().unwrap_or("the history is written here again"));
+                self.other = other;
+            }
+            if self.other.is_none() {
+                self.recorder.add_sample(sample, Some(observation));
             }
         }
-        if !self.yields {
-            self.recorder.add_sample(sample, Some(observation));
-        }
         self.recorder.take_notes().iter().for_each(|note| server.tally().tell(note));
+    }
+
+    /// Who writes the history instead: whoever acts, else the `serve` that came first.
+    fn other(&mut self) -> Option<String> {
+        let dir = &self.global.state_dir;
+        if FileMedium::holder(dir).ok().flatten().is_some() {
+            return Some("a `run` is at work and writes the history".to_owned());
+        }
+        if self.lock.is_none() {
+            match lock_file(dir, LOCK) {
+                Ok(lock) => self.lock = Some(lock),
+                Err(OpenError::Busy(holder)) => {
+                    let pid = holder.map_or_else(String::new, |holder| format!(" (pid {})", holder.pid));
+                    return Some(format!("another `serve`{pid} writes the history"));
+                }
+                // What is wrong is told by who writes it.
+                Err(_) => {}
+            }
+        }
+        None
     }
 }
