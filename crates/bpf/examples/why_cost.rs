@@ -36,9 +36,9 @@ impl Programs {
         Ok(match self {
             Self::Why(watch, options) => AtWork::Why(Probe::start(types, watch, options)?),
             Self::Flight => {
-                let cpus = std::thread::available_parallelism()?.get() as u32;
                 // This process may use one CPU only.
-                AtWork::Flight(Recorder::start(types, cpus.max(2), 60.0)?)
+                let cpus = (std::thread::available_parallelism()?.get() as u32).max(2);
+                AtWork::Flight(Recorder::start(types, cpus, cpus, 60.0)?)
             }
         })
     }

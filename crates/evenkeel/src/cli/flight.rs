@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use evenkeel_actuate::{check_private, make_private};
-use evenkeel_base::Observation;
+use evenkeel_base::{Observation, Topology};
 use evenkeel_bpf::flight::Recorder;
 use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_linux::sys;
@@ -34,12 +34,18 @@ pub struct Flight {
     cpu: Option<Hierarchy>,
 }
 
+/// CPUs that have a ring, which whoever is offline may need later, and those online.
+fn rings(topology: &Topology) -> (u32, u32) {
+    let last = topology.present.iter().chain(topology.online.iter()).max();
+    (last.map_or(1, |last| last + 1), topology.online.len() as u32)
+}
+
 impl Flight {
     /// Loads the programs. `keep` is how long to remember where 20,000 switches a second happen.
     pub fn start(observer: &Observer, keep: Duration) -> Result<Self, evenkeel_bpf::BpfError> {
         let types = evenkeel_bpf::load::kernel_types()?;
-        let cpus = observer.topology().online.iter().last().map_or(1, |last| last + 1);
-        let recorder = Recorder::start(&types, cpus, keep.as_secs_f64())?;
+        let (cpus, online) = rings(&observer.topology());
+        let recorder = Recorder::start(&types, cpus, online, keep.as_secs_f64())?;
         let cpu = observer.hierarchies().and_then(|found| found.cpu.clone());
         Ok(Self { recorder, cpu })
     }
@@ -278,10 +284,20 @@ pub fn ask(state_dir: &Path, last: Duration) -> Result<Recording, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::CpuSet;
+
     use super::*;
 
     /// Two threads over 100 ns, see `crates/fuzz/corpus`.
     const SAMPLE: &[u8] = include_bytes!("../../../fuzz/corpus/recording/two-threads");
+
+    #[test]
+    fn a_cpu_that_is_offline_has_a_ring_and_takes_nothing_from_the_others() {
+        let mut topology = Topology::synthetic(1, 1, 4, 1);
+        assert_eq!(rings(&topology), (4, 4));
+        topology.online = CpuSet::first_n(2);
+        assert_eq!(rings(&topology), (4, 2));
+    }
 
     #[test]
     fn the_newest_are_kept_and_nothing_of_others_goes() {
