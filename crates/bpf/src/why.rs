@@ -101,7 +101,6 @@ pub struct Probe {
 impl Probe {
     /// Loads and attaches the programs; from its return on, time is counted.
     pub fn start(types: &Types, watch: &Watch, options: &WatchOptions) -> Result<Self, BpfError> {
-        may_load()?;
         let cpus = possible_cpus()?;
         let cells = MAX_CELLS;
         let mode = match watch {
@@ -290,23 +289,6 @@ impl Probe {
             states.set(cpu, state, 0).map_err(|error| BpfError::refused("clearing", error))
         })
     }
-}
-
-/// Bits of a capability set (include/uapi/linux/capability.h).
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_PERFMON: u32 = 38;
-const CAP_BPF: u32 = 39;
-
-/// Tells what is missing before the kernel says no to something.
-fn may_load() -> Result<(), BpfError> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let Some(set) = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()) else { return Ok(()) };
-    let has = |capability: u32| set >> capability & 1 == 1;
-    if has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON)) {
-        return Ok(());
-    }
-    Err(BpfError::NotAllowed("it takes root, or the capabilities CAP_BPF and CAP_PERFMON"))
 }
 
 fn naming(error: aya::maps::MapError) -> BpfError {

@@ -135,10 +135,10 @@ pub(super) fn map<'a, M: TryFrom<&'a Map, Error = MapError>>(
     M::try_from(ebpf.map(name).ok_or_else(|| missing(name))?).map_err(reading)
 }
 
-/// The records of the target's threads. One that goes meanwhile is left out.
+/// The records of the target's threads. One that goes meanwhile is left out, and the kernel may begin the walk again for it.
 pub(super) fn records(ebpf: &Ebpf) -> Result<impl Iterator<Item = (u32, Record)>, BpfError> {
     let records: HashMap<&MapData, u32, Record> = map(ebpf, "records")?;
-    let found: Vec<_> = records.iter().filter_map(Result::ok).collect();
+    let found: BTreeMap<_, _> = records.iter().filter_map(Result::ok).collect();
     Ok(found.into_iter())
 }
 
