@@ -10,8 +10,8 @@ pub struct Tool {
     about: &'static str,
     /// Whether it changes the host.
     pub acts: bool,
-    /// The document's `schema`.
-    schema: &'static str,
+    /// What the document's `schema` may be.
+    schemas: &'static [&'static str],
     arguments: &'static [Argument],
 }
 
@@ -58,7 +58,7 @@ const TOOLS: [Tool; 7] = [
         name: "ps",
         about: "Who uses the CPU and who waits for it, over an interval.",
         acts: false,
-        schema: "evenkeel.ps/v1",
+        schemas: &["evenkeel.ps/v1"],
         arguments: &[
             argument("by", Kind::OneOf(BY), "What a line is."),
             argument("interval", Kind::Text, "How long to look, such as 1s."),
@@ -70,7 +70,7 @@ const TOOLS: [Tool; 7] = [
         about: "Where a target's CPU time went (ran, waited, throttled, stolen, slept), and who had the CPU while it waited. \
                 Needs root.",
         acts: false,
-        schema: "evenkeel.why/v1",
+        schemas: &["evenkeel.why/v1"],
         arguments: &[
             required(
                 "target",
@@ -84,14 +84,14 @@ const TOOLS: [Tool; 7] = [
         name: "check",
         about: "What about this host's set-up is wrong, each finding with its evidence and its fix.",
         acts: false,
-        schema: "evenkeel.check/v1",
+        schemas: &["evenkeel.check/v1"],
         arguments: &[argument("interval", Kind::Text, "How long to look, such as 1s.")],
     },
     Tool {
         name: "history",
         about: "What earlier runs measured and changed; with `since`, rates from stored samples.",
         acts: false,
-        schema: "evenkeel.history/v1",
+        schemas: &["evenkeel.history/v1", "evenkeel.run/v1"],
         arguments: &[
             argument("run", Kind::Text, "A run's number, or last."),
             argument("since", Kind::Text, "Rates of this long ago until now, such as 10m."),
@@ -101,14 +101,15 @@ const TOOLS: [Tool; 7] = [
         name: "plan",
         about: "What `run` would try, and why. Nothing is written.",
         acts: false,
-        schema: "evenkeel.plan/v1",
+        schemas: &["evenkeel.plan/v1"],
         arguments: &[SCOPE],
     },
     Tool {
         name: "run",
         about: "The closed loop for a time: tries changes, keeps what helps and hurts no one, restores everything at the end.",
         acts: true,
-        schema: "evenkeel.run/v1",
+        // Of a scope that is the whole host it is the plan.
+        schemas: &["evenkeel.run/v1", "evenkeel.plan/v1"],
         arguments: &[
             Argument { required: true, ..SCOPE },
             required("for", Kind::Text, "How long, such as 5m."),
@@ -119,7 +120,7 @@ const TOOLS: [Tool; 7] = [
         name: "tune",
         about: "Searches a service's best settings by measured trials, as a tune file says.",
         acts: true,
-        schema: "evenkeel.tune/v1",
+        schemas: &["evenkeel.tune/v1"],
         arguments: &[
             required("file", Kind::Target, "The tune file (TOML) on this host."),
             argument("trials", Kind::Number, "Runs in all."),
@@ -150,7 +151,7 @@ impl Tool {
                 "type": "object", "properties": properties, "required": needed, "additionalProperties": false,
             },
             "outputSchema": {
-                "type": "object", "properties": { "schema": { "const": self.schema } }, "required": ["schema"],
+                "type": "object", "properties": { "schema": { "enum": self.schemas } }, "required": ["schema"],
             },
             "annotations": {
                 "readOnlyHint": !self.acts, "destructiveHint": false, "idempotentHint": !self.acts, "openWorldHint": false,
