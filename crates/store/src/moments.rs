@@ -1,11 +1,12 @@
 //! What happened when: rates between samples, and what the loop did; what `replay` tells and `top` shows of the past.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use evenkeel_base::run::{Act, ChangeRecord, KERNEL_DEFAULT};
 
 use crate::rates::Accumulator;
-use crate::{Rates, RunId, Store, StoreError, StoredSample, TrialWindow};
+use crate::{Rates, RunId, Store, StoreError, StoredChange, StoredSample, TrialWindow};
 
 evenkeel_base::named! {
 /// What a moment is about.
@@ -137,15 +138,38 @@ pub fn read(
     // What happens at one instant stays in the order it was put in.
     moments.sort_by_key(|moment| moment.at_ns);
     let mut settings = "?".to_owned();
+    let changes = in_force(store, runs)?;
     for moment in &mut moments {
         match moment.kind {
             Kind::Begins | Kind::Kept | Kind::Ends => settings.clone_from(&moment.settings),
             Kind::Refused if taken_back.contains(&moment.at_ns) => KERNEL_DEFAULT.clone_into(&mut settings),
-            Kind::Rates => moment.settings.clone_from(&settings),
+            Kind::Rates => {
+                moment.settings.clone_from(&settings);
+                // Promises and limits are kept whichever settings are.
+                let there = changes.iter().filter(|change| change.0.contains(&moment.at_ns));
+                let why: BTreeSet<&str> = there.map(|change| change.1.as_str()).collect();
+                if settings == KERNEL_DEFAULT {
+                    why.iter().for_each(|why| moment.settings.push_str(&format!(", {why}")));
+                }
+            }
             _ => {}
         }
     }
     Ok((moments, damaged))
+}
+
+/// When what no trial measures was in force (a promised share, a limit), and why.
+fn in_force(store: &Store, runs: &[RunId]) -> Result<Vec<(Range<u64>, String)>, StoreError> {
+    let mut all = Vec::new();
+    for run in runs {
+        let until = store.until_ns(&store.run(*run)?)?.unwrap_or(u64::MAX);
+        for StoredChange { change, undone_ns } in store.changes(*run)? {
+            if change.effect.is_none() && !change.why.is_empty() {
+                all.push((change.at_ns..undone_ns.unwrap_or(until), change.why));
+            }
+        }
+    }
+    Ok(all)
 }
 
 fn nanos(seconds: f64) -> u64 {
@@ -282,6 +306,8 @@ fn rates(
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::run::RunRecord;
+
     use super::*;
 
     fn trial(started_ns: u64) -> TrialWindow {
@@ -304,6 +330,36 @@ mod tests {
         assert_eq!(decided(10, &starts, &trials), 20);
         assert_eq!(decided(28, &starts, &trials), 36);
         assert_eq!(decided(28, &starts, &[]), 28);
+    }
+
+    #[test]
+    fn a_promise_is_no_kernel_default() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("history.db"), crate::Limits::default()).unwrap();
+        let second = 1_000_000_000;
+        let start = crate::db::now_ns() - 100 * second;
+        let record = RunRecord { started_ns: start, ..RunRecord::default() };
+        let run = store.begin_run(&record).unwrap();
+        let change = ChangeRecord {
+            group: Some("/web".into()),
+            why: "promised share".into(),
+            at_ns: start + 2 * second,
+            ..ChangeRecord::default()
+        };
+        store.set_changes(run, &[change]).unwrap();
+        for at in 0..4 {
+            let cpus = vec![evenkeel_base::CpuTimes::default()];
+            let (monotonic_ns, wall_ns) = ((9 + at) * second, start + at * second);
+            let sample = evenkeel_base::Sample { monotonic_ns, wall_ns, cpus, ..Default::default() };
+            store.add_sample(&sample).unwrap();
+        }
+        store.flush().unwrap();
+        let limits = Limits { step_s: 1.0, busiest: &owners, lines: 5 };
+        let (moments, _) = read(&store, &[run], (start, u64::MAX), limits).unwrap();
+        let rates = moments.iter().filter(|moment| moment.kind == Kind::Rates);
+        let settings: Vec<&str> = rates.map(|moment| moment.settings.as_str()).collect();
+        let promised = "kernel default, promised share";
+        assert_eq!(settings, ["kernel default", promised, promised]);
     }
 
     #[test]
