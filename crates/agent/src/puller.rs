@@ -124,32 +124,43 @@ impl Work {
     fn follow(&mut self, tasks: Vec<TemporaryPin>, served: &[TaskId]) -> Result<Vec<TaskId>, BpfError> {
         // Another role for the same tasks: they are entered again.
         if self.served != served {
-            for tid in self.served.drain(..).map(|id| id.tid).chain(self.tasks.drain().map(|(tid, _)| tid)) {
-                self.watch.forget(tid);
-            }
+            self.forget_all();
+        }
+        let new: HashMap<u32, TemporaryPin> = tasks.into_iter().map(|task| (task.id.tid, task)).collect();
+        let old = std::mem::replace(&mut self.tasks, new);
+        let entered = self.enter(&old, served);
+        if entered.is_err() {
+            // Half of them is nobody's wish.
+            self.forget_all();
+        }
+        entered.map(|()| std::mem::take(&mut self.failed))
+    }
+
+    /// Tells the programs what is other than before.
+    fn enter(&mut self, old: &HashMap<u32, TemporaryPin>, served: &[TaskId]) -> Result<(), BpfError> {
+        let differs = |task: &TemporaryPin, of: &HashMap<u32, TemporaryPin>| {
+            of.get(&task.id.tid).is_none_or(|other| other.id != task.id)
+        };
+        for task in old.values().filter(|task| differs(task, &self.tasks)) {
+            self.watch.forget(task.id.tid);
         }
         let role = if served.is_empty() { Role::MovedWhenWaiting } else { Role::Background };
-        let new: HashMap<u32, TemporaryPin> = tasks.into_iter().map(|task| (task.id.tid, task)).collect();
-        for (tid, task) in &self.tasks {
-            if new.get(tid).is_none_or(|other| other.id != task.id) {
-                self.watch.forget(*tid);
-            }
-        }
-        let old = std::mem::take(&mut self.tasks);
-        for (tid, task) in new {
-            if old.get(&tid).is_none_or(|other| other.id != task.id) {
-                self.watch.follow(task.id, role)?;
-            }
-            self.tasks.insert(tid, task);
+        for task in self.tasks.values().filter(|task| differs(task, old)) {
+            self.watch.follow(task.id, role)?;
         }
         if self.served.is_empty() {
-            // Named before it is entered, so that the next call takes out what a failure left.
             self.served = served.to_vec();
             for id in served {
                 self.watch.follow(*id, Role::Served)?;
             }
         }
-        Ok(std::mem::take(&mut self.failed))
+        Ok(())
+    }
+
+    fn forget_all(&mut self) {
+        for tid in self.served.drain(..).map(|id| id.tid).chain(self.tasks.drain().map(|(tid, _)| tid)) {
+            self.watch.forget(tid);
+        }
     }
 
     fn take_offers(&mut self) {
@@ -179,5 +190,36 @@ impl Work {
                 self.watch.forget(offer.tid);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tasks that no kernel has: thread numbers end at 2^22.
+    fn pins(numbers: std::ops::Range<u32>) -> Vec<TemporaryPin> {
+        let all = CpuSet::first_n(1);
+        let pin = |number: u32| TemporaryPin {
+            id: TaskId { tgid: number, tid: (1 << 22) + number, start_time: 1 },
+            present: all.clone(),
+            original: all.clone(),
+        };
+        numbers.map(pin).collect()
+    }
+
+    #[test]
+    fn what_found_no_room_takes_none_from_those_who_come_next() {
+        let most = evenkeel_bpf::pull::TASKS as u32;
+        let puller = Puller::start(&[CpuSet::first_n(1)]).unwrap();
+        puller.follow(pins(0..most - 96), &[]).unwrap();
+        puller.follow(pins(0..most + 904), &[]).unwrap_err();
+        puller.follow(Vec::new(), &[]).unwrap();
+        puller.follow(pins(10_000..10_000 + most), &[]).unwrap();
+        // Once more where somebody is served.
+        puller
+            .follow(pins(0..most), &pins(20_000..20_001).iter().map(|pin| pin.id).collect::<Vec<_>>())
+            .unwrap_err();
+        puller.follow(pins(10_000..10_000 + most), &[]).unwrap();
     }
 }
