@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use evenkeel_base::{Histogram, TaskId};
 use evenkeel_report::{Field, Table, table, time};
-use evenkeel_store::{Rates, Store, StoreError};
+use evenkeel_store::{CpuRate, GroupRate, Rates, Store, StoreError};
 use serde_json::json;
 
 use super::{Args, failure, parquet, pretty};
@@ -64,27 +64,26 @@ fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 
 /// Who got what, busiest first.
 pub(crate) fn lines(rates: &Rates, by: By) -> Vec<Line> {
-    match by {
-        By::Cpu => {
-            let lines = rates.cpus.iter().map(|cpu| Line {
-                key: cpu.cpu.to_string(),
-                cpu_pct: Some(cpu.busy_pct),
-                steal_pct: cpu.steal_pct,
-                ..Line::default()
-            });
-            return lines.collect();
-        }
-        By::Cgroup => {
-            let lines = rates.groups.iter().map(|group| Line {
-                key: group.path.clone(),
-                cpu_pct: group.cpu_pct,
-                throttled_pct: group.throttled_pct,
-                ..Line::default()
-            });
-            return lines.collect();
-        }
-        _ => (),
-    }
+    let mut lines = match by {
+        By::Cpu => rates.cpus.iter().map(of_cpu).collect(),
+        By::Cgroup => rates.groups.iter().map(of_group).collect(),
+        _ => of_tasks(rates, by),
+    };
+    lines.sort_by(|a, b| b.cpu_pct.unwrap_or(-1.0).total_cmp(&a.cpu_pct.unwrap_or(-1.0)));
+    lines
+}
+
+fn of_cpu(cpu: &CpuRate) -> Line {
+    let (key, cpu_pct) = (cpu.cpu.to_string(), Some(cpu.busy_pct));
+    Line { key, cpu_pct, steal_pct: cpu.steal_pct, ..Line::default() }
+}
+
+fn of_group(group: &GroupRate) -> Line {
+    let GroupRate { path, cpu_pct, throttled_pct } = group.clone();
+    Line { key: path, cpu_pct, throttled_pct, ..Line::default() }
+}
+
+fn of_tasks(rates: &Rates, by: By) -> Vec<Line> {
     // Over a day a number means several processes: a thread belongs to the one whose first thread began last before it.
     let mut began: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
     for task in rates.tasks.iter().filter(|task| task.id.tid == task.id.tgid) {
@@ -142,7 +141,6 @@ pub(crate) fn lines(rates: &Rates, by: By) -> Vec<Line> {
         };
         line.cpu_pct = line.cpu_pct.map(|pct| pct.max(own.unwrap_or(0.0)));
     }
-    lines.sort_by(|a, b| b.cpu_pct.unwrap_or(-1.0).total_cmp(&a.cpu_pct.unwrap_or(-1.0)));
     lines
 }
 
@@ -274,7 +272,11 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> 
         By::Container => Some(store.waits(span.from_ns, to_ns).map_err(failure)?),
         _ => None,
     };
-    let all = lines(&rates, args.by);
+    let mut all = lines(&rates, args.by);
+    if args.by == By::Cpu {
+        // All of them are shown.
+        all.sort_by_key(|line| line.key.parse::<u32>().ok());
+    }
     let count = all.len();
     let (lines, lengths) = shown(all, limit, waits.as_ref());
     let left_out = count - lines.len();
@@ -322,7 +324,7 @@ pub(super) fn rates(global: &Global, args: &Args, store: &Store, span: Span) -> 
 mod tests {
     use std::sync::Arc;
 
-    use evenkeel_store::{GroupRate, TaskInfo, TaskRate};
+    use evenkeel_store::{TaskInfo, TaskRate};
 
     use super::*;
 
@@ -349,7 +351,7 @@ mod tests {
         Rates {
             tasks: vec![task(1, "shop", 30.0), task(2, "mail", 5.0)],
             // What came and went in mail's container was never in a sample.
-            groups: vec![group("/", 150.0), group("/mail/app", 80.0), group("/shop/app", 30.0)],
+            groups: vec![group("/shop/app", 30.0), group("/", 150.0), group("/mail/app", 80.0)],
             ..Rates::default()
         }
     }
@@ -365,6 +367,15 @@ mod tests {
         assert!(!has_waits(&lines, None), "whose of the two they are is not known");
         assert!(!has_waits(&lines, Some(1)), "nor where the other is not shown");
         assert!(has_waits(&lines[..1], None) && !shown(lines, None, None).1);
+    }
+
+    #[test]
+    fn the_busiest_cgroups_and_cpus_come_first() {
+        let cpu = |cpu, busy_pct| CpuRate { cpu, busy_pct, irq_pct: 0.0, steal_pct: None };
+        let rates = Rates { cpus: vec![cpu(0, 5.0), cpu(1, 90.0)], ..rates() };
+        let of = |by| lines(&rates, by).into_iter().map(|line| line.key).collect::<Vec<_>>();
+        assert_eq!(of(By::Cgroup), ["/", "/mail/app", "/shop/app"]);
+        assert_eq!(of(By::Cpu), ["1", "0"]);
     }
 
     #[test]
