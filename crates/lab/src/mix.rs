@@ -134,7 +134,6 @@ impl fmt::Display for Mix {
                 Layout::OneCgroup => "one cgroup",
                 Layout::CgroupEach => "one cgroup each",
                 Layout::ContainerEach => "one container each",
-                Layout::OneContainer => "one container",
             }
         )
     }

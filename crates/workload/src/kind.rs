@@ -52,9 +52,6 @@ kinds! {
     Ask(ask::Ask),
     /// Does nothing.
     Idle(idle::Idle),
-    /// Runs several loads as its children: the first process of a container with many.
-    #[command(hide = true)]
-    Group(group::Group),
 }
 
 #[cfg(test)]
@@ -110,7 +107,6 @@ mod tests {
             "ask --address /run/x.sock --request GET\\r\\n",
             "ask --address 127.0.0.1:80 --period 100us --jitter 10 --seed 2 --request x",
             "idle --name x",
-            "group --member=[\"spin\",\"--threads=2\"] --member=[\"idle\"]",
         ] {
             survives(&parse(&words(line)).unwrap());
         }

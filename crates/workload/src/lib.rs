@@ -12,7 +12,6 @@ pub mod burn;
 pub mod duty;
 pub mod flops;
 pub mod flow;
-pub mod group;
 pub mod idle;
 mod kind;
 pub mod latency;

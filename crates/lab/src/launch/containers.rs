@@ -136,11 +136,6 @@ impl Containers {
         gone.then(|| format!("container {} ended", id.chars().take(12).collect::<String>()))
     }
 
-    /// Whether all have ended.
-    pub fn finished(&self) -> bool {
-        self.running.keys().all(|number| self.ended(*number).is_some())
-    }
-
     /// Asks one to end (SIGTERM).
     pub fn ask_to_end(&self, number: usize) {
         if let Some((id, _)) = self.of(number) {

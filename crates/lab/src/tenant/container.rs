@@ -5,8 +5,6 @@ use std::fs;
 use std::path::Path;
 
 use evenkeel_base::{CpuClaim, CpuSet, CpuWeight};
-use evenkeel_workload::Kind;
-use evenkeel_workload::group::Group;
 use evenkeel_workload::load::LoadSpec;
 use evenkeel_workload::page::{Page, Progress};
 
@@ -23,8 +21,6 @@ const INSIDE: &str = "/evenkeel.page";
 pub(super) struct Order<'a> {
     pub binary: &'a Path,
     pub specs: &'a [LoadSpec],
-    /// One container for all rather than one each.
-    pub one: bool,
     pub cpus: Option<&'a CpuSet>,
     /// Weight of each container, as cgroup v2 counts; empty: the engine's default.
     pub weights: &'a [u64],
@@ -37,7 +33,6 @@ pub(super) struct ContainedLoads {
     containers: Containers,
     /// Of the page.
     _dir: PrivateDir,
-    one: bool,
 }
 
 impl ContainedLoads {
@@ -49,7 +44,9 @@ impl ContainedLoads {
         page.lock_as_owner().map_err(|e| LaunchError::system("cannot lock the progress page", e))?;
         let binary = fs::canonicalize(order.binary)
             .map_err(|e| LaunchError::system(order.binary.display().to_string(), e))?;
-        for (number, arguments) in arguments(order).into_iter().enumerate() {
+        for (number, mut load) in super::gated(order.specs, &Path::new(INSIDE).join(PAGE)).enumerate() {
+            load.common.owned = true;
+            let arguments = std::iter::once("load".to_owned()).chain(load.arguments()).collect();
             let weight = order.weights.get(number).map(|weight| CpuWeight::new(*weight));
             let shares = weight.map(|weight| CpuClaim::Weight(weight).shares());
             let container = Container {
@@ -66,26 +63,17 @@ impl ContainedLoads {
             };
             containers.start(number, &container)?;
         }
-        Ok((Self { containers, _dir: dir, one: order.one }, page))
-    }
-
-    fn container_of(&self, spec: usize) -> usize {
-        if self.one { 0 } else { spec }
+        Ok((Self { containers, _dir: dir }, page))
     }
 
     /// Id of the container a load runs in.
     pub fn id(&self, spec: usize) -> Option<String> {
-        Some(self.containers.of(self.container_of(spec))?.0.to_owned())
+        Some(self.containers.of(spec)?.0.to_owned())
     }
 
     /// What a load calls its process and thread, in this process's pid namespace.
     pub fn host_ids(&self, spec: usize, inside: &Progress) -> Option<(u32, u32)> {
-        let init = self.containers.of(self.container_of(spec))?.1;
-        let children = fs::read_to_string(format!("/proc/{init}/task/{init}/children")).unwrap_or_default();
-        let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
-        let pid = std::iter::once(init)
-            .chain(children)
-            .find(|pid| inner_pid(&format!("/proc/{pid}/status")) == Some(inside.pid))?;
+        let pid = self.containers.of(spec)?.1;
         let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
         let mut threads = threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let tid = threads
@@ -95,12 +83,7 @@ impl ContainedLoads {
 
     /// How a load ended, if its container has.
     pub fn ended(&self, spec: usize) -> Option<String> {
-        self.containers.ended(self.container_of(spec))
-    }
-
-    /// Whether all have ended.
-    pub fn finished(&self) -> bool {
-        self.containers.finished()
+        self.containers.ended(spec)
     }
 }
 
@@ -109,21 +92,4 @@ fn inner_pid(status: &str) -> Option<u32> {
     let text = fs::read_to_string(status).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     line.split_ascii_whitespace().last()?.parse().ok()
-}
-
-/// The arguments of each container's first process.
-fn arguments(order: &Order<'_>) -> Vec<Vec<String>> {
-    let page = Path::new(INSIDE).join(PAGE);
-    let loads: Vec<Vec<String>> = super::gated(order.specs, &page)
-        .map(|mut spec| {
-            spec.common.owned = true;
-            spec.arguments()
-        })
-        .collect();
-    let command = |arguments: Vec<String>| std::iter::once("load".to_owned()).chain(arguments).collect();
-    if !order.one {
-        return loads.into_iter().map(command).collect();
-    }
-    let member = loads.iter().map(|load| serde_json::Value::from(load.clone()).to_string()).collect();
-    vec![command(LoadSpec::new(Kind::Group(Group { member })).arguments())]
 }

@@ -38,8 +38,6 @@ pub enum Layout {
     OneCgroup,
     /// Each in a new cgroup of its own: only weights act between them.
     CgroupEach,
-    /// All in one container, as a pod's processes (needs a Docker Engine).
-    OneContainer,
     /// Each in a container of its own (needs a Docker Engine).
     ContainerEach,
 }
@@ -136,11 +134,10 @@ impl Starter {
         }
         let threads: u32 = specs.iter().map(|s| s.common.thread_count()).sum();
         let (running, groups, page) = match self.layout {
-            Layout::OneContainer | Layout::ContainerEach => {
+            Layout::ContainerEach => {
                 let order = container::Order {
                     binary: &self.binary,
                     specs,
-                    one: self.layout == Layout::OneContainer,
                     cpus: self.cpus.as_ref(),
                     weights: &self.weights,
                     engine: self.engine.as_deref(),
@@ -193,7 +190,7 @@ impl Starter {
         let count = match self.layout {
             Layout::OneCgroup => 1,
             Layout::CgroupEach => loads,
-            Layout::Process | Layout::OneContainer | Layout::ContainerEach => return Ok(Vec::new()),
+            Layout::Process | Layout::ContainerEach => return Ok(Vec::new()),
         };
         let mounts = CgroupMounts::find()?;
         (0..count).map(|_| LabGroup::make(&mounts, &fresh_name())).collect()
@@ -213,13 +210,6 @@ impl Running {
         match self {
             Self::Processes(processes) => processes.ended(index).map(|status| status.to_string()),
             Self::Containers(containers) => containers.ended(index),
-        }
-    }
-
-    fn finished(&mut self) -> bool {
-        match self {
-            Self::Processes(processes) => processes.finished(),
-            Self::Containers(containers) => containers.finished(),
         }
     }
 }
@@ -296,23 +286,6 @@ impl Tenants {
     /// The cgroups made for the set.
     pub fn groups(&self) -> Vec<GroupRef> {
         self.groups.iter().map(LabGroup::group_ref).collect()
-    }
-
-    /// Whether all processes have ended.
-    pub fn finished(&mut self) -> bool {
-        self.running.finished()
-    }
-
-    /// Waits until all processes have ended by themselves; `false` when `timeout` passed first.
-    pub fn wait(&mut self, timeout: Duration) -> bool {
-        let until = Instant::now() + timeout;
-        while !self.finished() {
-            if Instant::now() >= until {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        true
     }
 
     /// Waits until every thread has said that it is there.
