@@ -61,15 +61,6 @@ impl SetReport {
         self.count(|v| matches!(v, Verdict::Applied(_) | Verdict::Unchanged))
     }
 
-    /// Whether every change is in force or its target gone, and everything else is back.
-    pub fn is_complete(&self) -> bool {
-        self.back.is_clean()
-            && self
-                .changes
-                .iter()
-                .all(|c| matches!(c.verdict, Verdict::Applied(_) | Verdict::Unchanged | Verdict::Gone))
-    }
-
     /// Changes that are not in force although their target lives, each with the reason in words.
     pub fn problems(&self) -> impl Iterator<Item = (&ChangeOutcome, String)> {
         self.changes.iter().filter_map(|change| {

@@ -61,11 +61,6 @@ impl Raised {
         make_urgent(tid)?;
         Ok(Self { tid, before, ours: sys::sched_getattr(tid).map_err(denied)? })
     }
-
-    /// The nice value in force.
-    pub fn nice(&self) -> Nice {
-        Nice::new(self.ours.nice)
-    }
 }
 
 /// Makes the calling thread get a CPU at once, and an idle one if there is any, for as long as it lives: lowest priority of

@@ -191,11 +191,6 @@ impl TaskProbe {
         Ok(Self { ebpf, buffer: vec![0; CHUNK], counts_exits: exits.is_some() })
     }
 
-    /// Whether threads that are gone are counted.
-    pub fn counts_exits(&self) -> bool {
-        self.counts_exits
-    }
-
     /// One pass over all threads that have not been reaped, ascending by thread id on the kernels known; a thread
     /// that comes or goes meanwhile may be in it or not.
     pub fn read(&mut self, mut each: impl FnMut(TaskRecord)) -> Result<(), BpfError> {

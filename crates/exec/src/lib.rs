@@ -111,24 +111,13 @@ impl From<NoGroup> for ExecError {
 #[derive(Debug)]
 pub struct Running<'a> {
     group: Option<&'a ExecGroup>,
-    started: Instant,
     pub pid: u32,
 }
 
 impl Running<'_> {
-    /// Wall-clock time since its start.
-    pub fn elapsed(&self) -> Duration {
-        self.started.elapsed()
-    }
-
     /// CPU time of it and its descendants so far, nanoseconds; `None` without a cgroup that counts it.
     pub fn cpu_ns(&self) -> Option<u64> {
         self.group?.counted().cpu_ns
-    }
-
-    /// Time throttled so far, nanoseconds; `None` without a quota.
-    pub fn throttled_ns(&self) -> Option<u64> {
-        self.group?.counted().throttled_ns
     }
 
     /// Processes inside its cgroup now; none without one.
@@ -192,7 +181,7 @@ pub fn run(spec: &Spec, tick: &mut dyn FnMut(&Running<'_>)) -> Result<Account, E
         let nobody = reap(pid, started, &mut end);
         if end.is_none() {
             group.iter().for_each(ExecGroup::follow_quota);
-            tick(&Running { group: group.as_ref(), started, pid });
+            tick(&Running { group: group.as_ref(), pid });
         } else if nobody {
             break;
         }

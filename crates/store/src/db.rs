@@ -255,11 +255,6 @@ impl Store {
         self.note.as_deref()
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(crate) fn wrap(&self) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
         let path = self.path.clone();
         move |error| StoreError::new(&path, error)

@@ -67,11 +67,6 @@ impl NamespaceScene {
         measure(&self.wiring.sender, &self.served(), self.flows, timing)
     }
 
-    /// The network, for whatever else is to be run in it.
-    pub fn wiring(&self) -> &Wiring {
-        &self.wiring
-    }
-
     fn served(&self) -> Vec<Served<'_>> {
         let nic = self.wiring.nic;
         let servers = if nic == Nic::None { 1 } else { self.wiring.tenants.len() };

@@ -133,11 +133,6 @@ impl Report {
         }
         (wanted > 0.0).then(|| got / wanted)
     }
-
-    /// Involuntary switches of all tasks.
-    pub fn involuntary(&self) -> u64 {
-        self.tasks.iter().map(|t| t.involuntary).sum()
-    }
 }
 
 #[cfg(test)]

@@ -281,14 +281,6 @@ impl Governor {
         self.stolen_s
     }
 
-    /// CPU seconds of credit spent beyond a baseline, when there is one.
-    pub fn credit_s(&self) -> Option<f64> {
-        match self.verdict {
-            Verdict::Baseline { credit_s, .. } => Some(credit_s),
-            _ => None,
-        }
-    }
-
     /// Takes a look in and gives the limit from now on.
     pub fn look(&mut self, look: DemandSample) -> Option<f64> {
         let sane = look.seconds > 0.0

@@ -272,11 +272,6 @@ impl Gp {
     pub fn noise(&self) -> f64 {
         self.scale * (self.hyper.log_noise.exp() * self.signal).sqrt()
     }
-
-    /// Length of each parameter, in units of its range: a short one matters more.
-    pub fn lengths(&self) -> Vec<f64> {
-        self.hyper.log_length.iter().map(|l| l.exp()).collect()
-    }
 }
 
 #[cfg(test)]

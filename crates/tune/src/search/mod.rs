@@ -124,10 +124,6 @@ impl Search {
         Self { space, method, rules, history: History::default(), finalists: Vec::new() }
     }
 
-    pub fn space(&self) -> &Space {
-        &self.space
-    }
-
     pub fn history(&self) -> &History {
         &self.history
     }

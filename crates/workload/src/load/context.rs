@@ -135,10 +135,6 @@ impl<'a> Context<'a> {
         self.tell_now_and_then();
     }
 
-    pub fn events(&self) -> u64 {
-        self.progress.cycles
-    }
-
     /// Sleeps until an instant of `CLOCK_MONOTONIC`, or until the load is over.
     pub fn sleep(&mut self, until_ns: u64) {
         let until = self.deadline_ns.map_or(until_ns, |deadline| until_ns.min(deadline));
