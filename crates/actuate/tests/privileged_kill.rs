@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use evenkeel_actuate::{Actuator, Kernel, Linux, Options, restore};
 use evenkeel_base::{CpuQuota, CpuSet, Knob, Limit, Nice, SchedAttr, SchedPolicy, Setting, Target};
-use evenkeel_linux::testing::TestProcess;
+use evenkeel_linux::testing::{TestProcess, awaited};
 use rand::{Rng, SeedableRng};
 use support::{TestGroup, batch, plan, state_dir};
 
@@ -139,11 +139,7 @@ fn killed_at_random_instants_everything_is_as_found() {
     let odd = |kernel: &mut Linux| {
         state(kernel, shells[5].pid()).into_iter().find(|(_, sched, _)| *sched != Setting::Sched(own))
     };
-    let began = std::time::Instant::now();
-    while let Some(odd) = odd(&mut kernel) {
-        assert!(began.elapsed() < Duration::from_secs(30), "{odd:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    awaited(30, || odd(&mut kernel).map_or(Ok(()), |odd| Err(format!("{odd:?}"))));
 
     let original = |kernel: &mut Linux, shell: &TestProcess| {
         let target = target(shell);

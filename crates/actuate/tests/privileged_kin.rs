@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use evenkeel_actuate::{Actuator, Kernel, Linux, Options, restore};
 use evenkeel_base::{CpuSet, Knob, Setting, Target, TaskId};
+use evenkeel_linux::testing::until;
 use support::{batch, plan, state_dir};
 
 const ROLE: &str = "EVENKEEL_TEST_KIN";
@@ -129,12 +130,7 @@ fn a_thread_that_took_its_processs_number_by_exec_goes_back() {
         is_as_found(pid, &affinity);
         kin.go_on();
         let path = format!("/proc/{pid}/comm");
-        for _ in 0..1000 {
-            if std::fs::read_to_string(&path).unwrap() == "sleep\n" {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        until("it sleeps", || std::fs::read_to_string(&path).unwrap() == "sleep\n");
         assert_eq!(value(pid, Knob::Sched), batch(7, 50), "the thread's, under its process's number");
         if killed {
             drop(actuator);

@@ -277,13 +277,10 @@ fn ours() -> usize {
         .count()
 }
 
-fn until_gone() -> usize {
-    let began = Instant::now();
-    // The kernel frees them after a grace period.
-    while ours() > 0 && began.elapsed() < Duration::from_secs(20) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    ours()
+/// The kernel frees them after a grace period.
+#[track_caller]
+fn until_gone() {
+    until("no program of this kind is loaded on this host", || ours() == 0);
 }
 
 /// Set for a process that loads the programs and waits to be killed.
@@ -300,13 +297,13 @@ fn hold_the_programs_when_told_to() {
 #[test]
 fn nothing_is_left_behind_also_after_a_kill() {
     let _turn = turn();
-    assert_eq!(until_gone(), 0, "another program of this kind runs on this host");
+    until_gone();
     for _ in 0..20 {
         let probe = watch(Watch::All);
         assert!(ours() > 0, "the programs are not found by their names");
         drop(probe);
     }
-    assert_eq!(until_gone(), 0);
+    until_gone();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ready");
     for _ in 0..3 {
@@ -317,7 +314,7 @@ fn nothing_is_left_behind_also_after_a_kill() {
         until("the holder has loaded them", || file.exists());
         assert!(ours() > 0);
         drop(holder);
-        assert_eq!(until_gone(), 0);
+        until_gone();
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_actuate::Linux;
 use evenkeel_base::{CpuSet, Setting, TaskId};
+use evenkeel_linux::testing::looked_for;
 use scene::{Agent, Facts, Group, Process, assert_all_back, begin, configured, run, snapshot, until};
 use serde_json::Value;
 
@@ -46,17 +47,10 @@ fn short_among_loops(group: &Group) -> Vec<Process> {
         .collect()
 }
 
-/// Looks again and again until something is there; nothing within the time is an error that tells what there was.
+/// Looks until something is there.
 #[track_caller]
 fn wait_for<T>(what: &str, within: Duration, every: Duration, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < within, "waited {within:?} in vain for {what}");
-        std::thread::sleep(every);
-    }
+    looked_for(every, within, || look().ok_or_else(|| format!("waited in vain for {what}")))
 }
 
 fn started(dir: &Path, config: &str, group: &Group, more: &[&str]) -> Agent {

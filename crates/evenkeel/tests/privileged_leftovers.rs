@@ -3,7 +3,8 @@
 
 mod scene;
 
-use scene::{Process, run};
+use evenkeel_linux::testing::awaited;
+use scene::{Process, run, until};
 
 #[test]
 fn what_a_killed_command_had_made_for_itself_is_removed() {
@@ -24,26 +25,15 @@ fn what_a_killed_command_had_made_for_itself_is_removed() {
             names.any(|found| found.to_string_lossy().starts_with(&name))
         })
     };
-    for _ in 0..600 {
-        if is_there() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    assert!(is_there(), "it made nothing");
+    until("it makes something", is_there);
     prove.0.kill().unwrap();
     prove.0.wait().unwrap();
     assert!(is_there(), "nothing was left");
     let mut told = String::new();
     // Its loads end with it, which takes the kernel a moment.
-    for _ in 0..100 {
-        let output = run(dir.path(), &["restore"]).with(0);
-        told.push_str(&output.stdout);
-        if !is_there() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    assert!(!is_there(), "{told}");
+    awaited(60, || {
+        told.push_str(&run(dir.path(), &["restore"]).with(0).stdout);
+        if is_there() { Err(told.clone()) } else { Ok(()) }
+    });
     assert!(told.contains("removed that a killed"), "{told}");
 }

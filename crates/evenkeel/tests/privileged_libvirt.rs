@@ -12,6 +12,7 @@ use std::time::Duration;
 use evenkeel_actuate::owner::Run;
 use evenkeel_actuate::{Actuator, Kernel, Linux, Options, Verdict};
 use evenkeel_base::{Change, CpuSet, Plan, Setting, Target, TaskId};
+use evenkeel_linux::testing::awaited;
 use libvirt::{Libvirt, Machine, Thread};
 use scene::{Agent, Ended, turn, until};
 use serde_json::Value;
@@ -338,12 +339,10 @@ fn a_trial_pins_through_libvirt() {
     args.extend(scopes.iter().flat_map(|scope| ["--scope", scope]));
     let is_pinned = || machines.iter().any(|machine| machine.pinned(Thread::Vcpu).len() == 1);
     let mut agent = Agent::start(evenkeel(libvirt, dir.path(), &args), dir.path());
-    let began = std::time::Instant::now();
-    while !is_pinned() {
+    awaited(60, || {
         assert!(agent.process.try_wait().unwrap().is_none(), "{}", agent.words());
-        assert!(began.elapsed().as_secs() < 60, "no vCPU is pinned: {}", agent.words());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        is_pinned().then_some(()).ok_or_else(|| format!("no vCPU is pinned: {}", agent.words()))
+    });
     agent.kill();
     restored(libvirt, dir.path());
     assert_eq!(states(), before);

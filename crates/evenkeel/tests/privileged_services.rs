@@ -6,6 +6,7 @@ mod scene;
 use evenkeel_actuate::Linux;
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_linux::sys::{self, RawSchedAttr};
+use evenkeel_linux::testing::awaited;
 use scene::{Agent, Group, Process, begin, configured, run, snapshot, until};
 
 /// Programs of this host that come and go meanwhile decide nothing here: what the guard does with them is tested elsewhere.
@@ -24,6 +25,14 @@ fn service(group: &Group) -> Process {
     group.start(env!("CARGO_BIN_EXE_evenkeel"), &args)
 }
 
+/// What the loop says up to the setting that it keeps.
+fn words_of_what_is_kept(agent: &Agent) -> String {
+    awaited(95, || match agent.words() {
+        words if words.contains("* ") => Ok(words),
+        words => Err(words),
+    })
+}
+
 #[test]
 fn background_work_yields_and_everything_goes_back() {
     let (_turn, dir) = begin();
@@ -38,11 +47,7 @@ fn background_work_yields_and_everything_goes_back() {
         ["run", "--service", &service_scope, "--background", &work_scope, "--for", "100s", "-o", "json"];
     let args = [&args[..], &["--config", &config]].concat();
     let mut agent = Agent::run(dir.path(), &args);
-    let began = std::time::Instant::now();
-    while !agent.words().contains("* ") && began.elapsed().as_secs() < 95 {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    let words = agent.words();
+    let words = words_of_what_is_kept(&agent);
     let kept =
         words.lines().find(|line| line.starts_with("* ")).unwrap_or_else(|| panic!("{words}")).to_owned();
     assert!(kept.contains("kept: requests are delayed at least"), "{words}");
@@ -92,11 +97,7 @@ fn a_service_with_a_bound_may_have_a_deadline_and_loses_it_at_the_end() {
     assert!(proposed.contains(" of each 1.2 ms"), "{proposed}");
     let args = [&args[..], &["--allow", "deadline", "--for", "100s", "-o", "json"]].concat();
     let mut agent = Agent::run(dir.path(), &args);
-    let began = std::time::Instant::now();
-    while !agent.words().contains("* ") && began.elapsed().as_secs() < 95 {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    let words = agent.words();
+    let words = words_of_what_is_kept(&agent);
     assert!(words.contains("* deadline"), "{words}");
     let deadline = evenkeel_base::SchedPolicy::Deadline.raw();
     let in_force: Vec<RawSchedAttr> = attributes().into_iter().map(|(_, attr)| attr).collect();

@@ -4,9 +4,8 @@ mod scene;
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use evenkeel_linux::testing::TestChild;
+use evenkeel_linux::testing::{TestChild, awaited, schedstat};
 use serde_json::Value;
 
 /// An emulated machine on CPU 0 whose firmware is one jump to itself: its vCPU wants all it can get.
@@ -32,19 +31,15 @@ fn machine(name: &str, firmware: &std::path::Path) -> TestChild {
 
 /// The vCPU's thread id and how long it waited so far, seconds.
 fn vcpu(pid: u32) -> (u32, f64) {
-    let began = Instant::now();
-    loop {
-        for entry in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-            let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            if comm.starts_with("CPU 0/") {
-                let text = fs::read_to_string(entry.path().join("schedstat")).unwrap();
-                let waited: f64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
-                return (entry.file_name().to_str().unwrap().parse().unwrap(), waited / 1e9);
-            }
-        }
-        assert!(began.elapsed() < Duration::from_secs(30), "the machine has no vCPU thread");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let is_vcpu = |entry: &fs::DirEntry| {
+        fs::read_to_string(entry.path().join("comm")).is_ok_and(|comm| comm.starts_with("CPU 0/"))
+    };
+    let thread = awaited(30, || {
+        let mut threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        threads.find(is_vcpu).ok_or_else(|| "the machine has no vCPU thread".to_owned())
+    });
+    let tid = thread.file_name().to_str().unwrap().parse().unwrap();
+    (tid, schedstat(tid)[1] as f64 / 1e9)
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use evenkeel_actuate::{Actuator, Kernel, Linux, Options};
 use evenkeel_base::{Change, Nice, Plan, SchedAttr, Setting, Target};
-use evenkeel_linux::testing::TestChild;
+use evenkeel_linux::testing::{TestChild, until};
 use program::{Ended, end};
 
 struct Sleeper(TestChild);
@@ -186,13 +186,9 @@ fn stop_ends_who_holds_the_lock_and_nobody_the_file_names() {
     std::fs::write(&lock, format!("{{\"pid\":{},\"since\":0}}", stranger.0.id())).unwrap();
     let mut holder =
         TestChild(Command::new("flock").arg("--no-fork").arg(&lock).args(["sleep", "300"]).spawn().unwrap());
-    for _ in 0..200 {
-        let free = Command::new("flock").arg("-n").arg(&lock).arg("true").status().unwrap().success();
-        if !free {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    until("the lock is held", || {
+        !Command::new("flock").arg("-n").arg(&lock).arg("true").status().unwrap().success()
+    });
     restore(dir.path(), &["--stop"]).with(0);
     assert!(stranger.0.try_wait().unwrap().is_none(), "the stranger was ended");
     assert!(holder.0.try_wait().unwrap().is_some(), "the holder was not ended");

@@ -16,6 +16,7 @@ use evenkeel_lab::net::namespace::{Namespace, enter};
 use evenkeel_lab::net::wiring::{Nic, Wiring, tenant_address};
 use evenkeel_lab::net::{NetError, iproute};
 use evenkeel_lab::tenant::{Layout, Starter};
+use evenkeel_linux::group::Cgroup;
 use evenkeel_linux::testing::TestChild;
 use evenkeel_workload::Kind;
 use evenkeel_workload::load::LoadSpec;
@@ -24,25 +25,20 @@ use evenkeel_workload::stream::{PAYLOAD, Stream};
 const HANDLE: u16 = 0xee01;
 
 /// A cgroup v2 of ours; its members are killed and it is removed on drop.
-struct Group(PathBuf);
+struct Group(Cgroup);
 
 impl Group {
     fn make(mount: &Path, name: &str) -> Self {
-        let dir = mount.join(format!("evenkeel-test-shape-{}-{name}", std::process::id()));
-        fs::create_dir(&dir).unwrap();
-        Self(dir)
+        let name = format!("evenkeel-test-shape-{}-{name}", std::process::id());
+        Self(Cgroup::make(mount, &name, true).unwrap())
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for _ in 0..200 {
-            if fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        if !self.0.clear() {
+            eprintln!("{} could not be removed", self.0.dir().display());
         }
-        eprintln!("{} could not be removed", self.0.display());
     }
 }
 
@@ -50,7 +46,7 @@ impl Drop for Group {
 fn sender(namespace: &Namespace, group: &Group, to: SocketAddr) -> TestChild {
     use std::os::unix::process::CommandExt;
     let handle = namespace.handle().unwrap();
-    let procs = fs::OpenOptions::new().write(true).open(group.0.join("cgroup.procs")).unwrap();
+    let procs = group.0.entrance().unwrap();
     let mut command = Command::new(binary());
     command.args(["load", "stream", &format!("--connect={to}")]).stdout(Stdio::null());
     // SAFETY: async-signal-safe system calls on descriptors the closure owns.
@@ -101,7 +97,7 @@ fn each_group_sends_at_its_rate_by_the_classes_own_counters() {
         .iter()
         .zip(mbit)
         .map(|(group, mbit)| Rate {
-            owner: Owner::of_cgroup(&mount, &group.0).unwrap(),
+            owner: Owner::of_cgroup(&mount, group.0.dir()).unwrap(),
             bits_per_s: mbit * 1_000_000,
         })
         .collect();

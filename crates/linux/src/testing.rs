@@ -183,7 +183,8 @@ pub fn schedstat(pid: u32) -> [u64; 3] {
 /// It does not within a minute.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    looked_for(5, 60, || holds().then_some(()).ok_or_else(|| format!("waited in vain until {what}")));
+    let look = || holds().then_some(()).ok_or_else(|| format!("waited in vain until {what}"));
+    looked_for(Duration::from_millis(5), Duration::from_secs(60), look);
 }
 
 /// Looks until there is what is looked for, not so often that looking would matter.
@@ -192,17 +193,21 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// It does not come within so many seconds: with what the last look says.
 #[track_caller]
 pub fn awaited<T>(seconds: u64, look: impl FnMut() -> Result<T, String>) -> T {
-    looked_for(50, seconds, look)
+    looked_for(Duration::from_millis(50), Duration::from_secs(seconds), look)
 }
 
+/// The same, this often and within this time.
+///
+/// # Panics
+/// As [`awaited`].
 #[track_caller]
-fn looked_for<T>(every_ms: u64, seconds: u64, mut look: impl FnMut() -> Result<T, String>) -> T {
+pub fn looked_for<T>(every: Duration, within: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
     let began = Instant::now();
     loop {
         match look() {
             Ok(found) => return found,
-            Err(saw) => assert!(began.elapsed() < Duration::from_secs(seconds), "{saw} ({seconds} s)"),
+            Err(saw) => assert!(began.elapsed() < within, "{saw} ({within:?})"),
         }
-        std::thread::sleep(Duration::from_millis(every_ms));
+        std::thread::sleep(every);
     }
 }

@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
 
+use evenkeel_linux::testing::awaited;
 use tempfile::TempDir;
 
 use crate::scene;
@@ -92,16 +92,12 @@ impl Libvirt {
             .spawn()
             .expect("unshare is needed (Debian: util-linux)");
         let mut libvirt = Self { keeper, dir };
-        let began = Instant::now();
-        while !libvirt.ask(&["version"]).status.success() {
+        awaited(240, || {
             let ended = libvirt.keeper.try_wait().unwrap();
-            assert!(
-                ended.is_none() && began.elapsed().as_secs() < 240,
-                "libvirtd does not answer (Debian: libvirt-daemon): {}",
-                libvirt.words()
-            );
-            std::thread::sleep(Duration::from_millis(100));
-        }
+            let words = || format!("libvirtd does not answer (Debian: libvirt-daemon): {}", libvirt.words());
+            assert!(ended.is_none(), "{}", words());
+            libvirt.ask(&["version"]).status.success().then_some(()).ok_or_else(words)
+        });
         libvirt
     }
 

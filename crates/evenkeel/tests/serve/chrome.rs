@@ -4,11 +4,10 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use evenkeel_linux::testing::TestChild;
+use evenkeel_linux::testing::{TestChild, awaited};
 
 /// Headless chromium with one page.
 pub struct Chrome {
@@ -133,12 +132,13 @@ impl Chrome {
 
     /// Waits until an expression is true.
     pub fn until(&mut self, expression: &str) {
-        let until = Instant::now() + Duration::from_secs(60);
-        while self.value(expression) != true {
-            let page = self.value("document.body.innerText");
-            assert!(Instant::now() < until, "never {expression}: {:?} {page}", self.complaints);
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        awaited(60, || match self.value(expression) == true {
+            true => Ok(()),
+            false => {
+                let page = self.value("document.body.innerText");
+                Err(format!("never {expression}: {:?} {page}", self.complaints))
+            }
+        });
     }
 
     pub fn key(&mut self, key: &str, code: u32) {

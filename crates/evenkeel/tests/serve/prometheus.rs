@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -11,7 +10,7 @@ use super::looping::Looping;
 use super::otlp::Collector;
 use super::pki::Pki;
 use super::webhook::served_by;
-use evenkeel_linux::testing::TestChild;
+use evenkeel_linux::testing::{TestChild, awaited, until};
 
 const TOKEN: &str = "0123456789abcdefghijklmnopqrstuv";
 
@@ -116,8 +115,7 @@ pub fn every_panel_has_data() {
                 panels += 1;
                 conditional += usize::from(only);
                 let query = filled(target["expr"].as_str().unwrap());
-                let until = Instant::now() + Duration::from_secs(90);
-                loop {
+                awaited(90, || {
                     let answer = prometheus.ask(&query);
                     let status =
                         answer.as_ref().and_then(|answer| answer["status"].as_str()).unwrap_or_default();
@@ -125,17 +123,11 @@ pub fn every_panel_has_data() {
                     let found = answer
                         .as_ref()
                         .is_some_and(|answer| answer["data"]["result"] != serde_json::json!([]));
-                    if status == "success" && (found || only) {
-                        break;
-                    }
-                    assert!(
-                        Instant::now() < until,
-                        "{}: no data for {query}: {}",
-                        panel["title"],
-                        looping.agent.said()
-                    );
-                    std::thread::sleep(Duration::from_millis(300));
-                }
+                    let told = status == "success" && (found || only);
+                    let lacks =
+                        || format!("{}: no data for {query}: {}", panel["title"], looping.agent.said());
+                    told.then_some(()).ok_or_else(lacks)
+                });
                 if only {
                     // What this host need not have is at least described.
                     let metric = query.split("evenkeel_").nth(1).unwrap();
@@ -164,18 +156,14 @@ pub fn every_panel_has_data() {
 /// A Prometheus that takes native histograms gets them instead of the classic ones, and its quantiles are right.
 fn native_histograms_are_the_classic_ones(prometheus: &Prometheus, page: &dyn Fn() -> String) {
     const NAME: &str = "evenkeel_runqueue_wait_seconds";
-    let patience = Instant::now() + Duration::from_secs(90);
     let number = |query: &str| -> Option<f64> {
         let answer = prometheus.ask(query)?;
         assert_eq!(answer["status"], "success", "{query}: {answer}");
         answer["data"]["result"][0]["value"][1].as_str()?.parse().ok()
     };
-    let known = |query: &str| loop {
-        if let Some(value) = number(query).filter(|value| value.is_finite()) {
-            return value;
-        }
-        assert!(Instant::now() < patience, "no data for {query}");
-        std::thread::sleep(Duration::from_millis(300));
+    let known = |query: &str| {
+        let look = || number(query).filter(|value| value.is_finite());
+        awaited(90, || look().ok_or_else(|| format!("no data for {query}")))
     };
     let p99 = known(&format!("histogram_quantile(0.99, sum(rate({NAME}[20s])))"));
     assert!(p99 > 1e-9 && p99 < 1000.0, "{p99}");
@@ -188,9 +176,7 @@ fn native_histograms_are_the_classic_ones(prometheus: &Prometheus, page: &dyn Fn
         first.lines().filter(|line| line.starts_with(&format!("{NAME}_count"))).max_by_key(most).unwrap();
     let labels = line.split_once('{').unwrap().1.rsplit_once('}').unwrap().0.to_owned();
     let scraped = known(&format!("timestamp({NAME}{{{labels}}})"));
-    while known(&format!("timestamp({NAME}{{{labels}}})")) < scraped + 2.0 {
-        std::thread::sleep(Duration::from_millis(300));
-    }
+    until("it is scraped again", || known(&format!("timestamp({NAME}{{{labels}}})")) >= scraped + 2.0);
     for octave in [12, 16, 20, 24] {
         let (ours, theirs) = ((1_u64 << octave) as f64 / 1e9, f64::exp2(f64::from(octave) - 29.75));
         let of = format!("{NAME}{{{labels}}}");
