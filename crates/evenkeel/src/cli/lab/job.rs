@@ -61,7 +61,7 @@ pub fn run(global: &Global, args: &Args) -> Outcome {
     let usage = |what: String| usage!(what);
     let file = args.experiment.as_path();
     let text = read_file(file)?;
-    let experiment = with_tenants(file, &text)?;
+    let (experiment, has_tenants) = with_tenants(file, &text)?;
     let in_file = |what: String| usage(format!("{}: {what}", file.display()));
     let points = experiment.points().map_err(|wrong| in_file(wrong.to_string()))?;
     let (shards, simulation) = match (args.nodes, args.simulate) {
@@ -79,7 +79,8 @@ pub fn run(global: &Global, args: &Args) -> Outcome {
         }
         (None, count) => {
             let count = count.unwrap_or(1);
-            if !with_tenants_of_its_own(&text) {
+            // Tasks alone are not simulated cell by cell.
+            if !has_tenants {
                 return Err(in_file(
                     "has no tenants, whose cells pods could share; `evenkeel sim` simulates it".into(),
                 ));
@@ -128,11 +129,6 @@ fn read_file(file: &Path) -> Result<String, Failure> {
         Some((_, number)) => refuse(format!("line {number}: a character that a manifest cannot hold")),
         None => Ok(text),
     }
-}
-
-/// Whether the file itself has tenants: tasks alone are not simulated cell by cell.
-fn with_tenants_of_its_own(text: &str) -> bool {
-    Experiment::parse(text).is_ok_and(|experiment| experiment.is_of_tenants())
 }
 
 fn refuse_places(experiment: &Experiment) -> Result<(), String> {

@@ -233,7 +233,7 @@ fn from_file(args: &Args) -> Result<Experiment, Failure> {
         return Err(usage!("--quick is for built-in experiments; shorten runs in the file"));
     }
     // A machine is for the simulator; this host is what it is, also for what is predicted.
-    Ok(Experiment { machine: None, ..with_tenants(path, &text)? })
+    Ok(Experiment { machine: None, ..with_tenants(path, &text)?.0 })
 }
 
 /// Text of an experiment file.
@@ -241,12 +241,13 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
     evenkeel_linux::input::read_text(path).map_err(|e| usage!("cannot read {}: {e}", path.display()))
 }
 
-/// The experiment of a file, its tasks as tenants.
-pub(super) fn with_tenants(path: &Path, text: &str) -> Result<Experiment, Failure> {
+/// The experiment of a file, its tasks as tenants, and whether it has tenants of its own.
+pub(super) fn with_tenants(path: &Path, text: &str) -> Result<(Experiment, bool), Failure> {
     let refuse = |error: ExperimentError| usage!("{}: {error}", path.display());
     let experiment = Experiment::parse(text).map_err(refuse)?;
     loads(&experiment).map_err(|wrong| refuse(wrong.in_text(text)))?;
-    experiment.tasks_as_tenants().map_err(|wrong| refuse(wrong.in_text(text)))
+    let own = experiment.is_of_tenants();
+    Ok((experiment.tasks_as_tenants().map_err(|wrong| refuse(wrong.in_text(text)))?, own))
 }
 
 /// Refuses loads that there are not, by the line of their tenant.
