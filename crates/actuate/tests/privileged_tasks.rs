@@ -53,7 +53,7 @@ fn a_deadline_can_be_given_and_taken_back_any_number_of_times() {
         reset_on_fork: true,
         ..SchedAttr::DEFAULT
     });
-    let cpus = std::thread::available_parallelism().unwrap().get();
+    let cpus = evenkeel_linux::sys::usable_cpus().len();
     for time in 0..10 * cpus {
         let report = actuator.set(&plan(vec![(child.target(), deadline.clone())]), &|_| true);
         assert_eq!(report.applied(), 1, "time {time}: {report:?}");

@@ -37,7 +37,7 @@ impl Programs {
             Self::Why(watch, options) => AtWork::Why(Probe::start(types, watch, options)?),
             Self::Flight => {
                 // This process may use one CPU only.
-                let cpus = (std::thread::available_parallelism()?.get() as u32).max(2);
+                let cpus = (evenkeel_linux::sys::usable_cpus().len() as u32).max(2);
                 AtWork::Flight(Recorder::start(types, cpus, cpus, 60.0)?)
             }
         })

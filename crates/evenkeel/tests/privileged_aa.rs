@@ -30,7 +30,7 @@ fn two_decisions_about_nothing_are_written_confirmed_and_judged_by_their_count()
         let (turns, candidates) = (2 * number(&decision["pairs"]), number(&decision["candidates"]));
         assert!(turns > 0 && candidates > 1, "{document:#}");
         // Each window of a candidate follows a write of all its values; five loads a CPU have one each at least.
-        let loads = 5 * std::thread::available_parallelism().unwrap().get() as u64;
+        let loads = 5 * evenkeel_linux::sys::usable_cpus().len() as u64;
         assert!(number(&decision["writes"]) >= turns / 2 * loads / 2, "{document:#}");
         let kept = decision["kept"].as_str();
         assert!(kept.is_none_or(|name| name.ends_with("(as found)")), "{document:#}");

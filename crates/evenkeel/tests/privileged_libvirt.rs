@@ -327,7 +327,7 @@ fn a_trial_pins_through_libvirt() {
     let _turn = turn();
     let libvirt = Libvirt::shared();
     // One vCPU more wants to run than there are CPUs: some wait.
-    let cpus = std::thread::available_parallelism().unwrap().get();
+    let cpus = evenkeel_linux::sys::usable_cpus().len();
     let machines: Vec<Machine<'_>> =
         (0..=cpus).map(|number| libvirt.machine(&format!("web{number}"), None)).collect();
     let dir = tempfile::tempdir().unwrap();

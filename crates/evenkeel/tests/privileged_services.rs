@@ -14,7 +14,7 @@ const FORGIVING: &str = "[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n";
 
 /// Loops that take whatever they get, three on each CPU.
 fn batch(group: &Group) -> Vec<Process> {
-    let cpus = std::thread::available_parallelism().unwrap().get();
+    let cpus = evenkeel_linux::sys::usable_cpus().len();
     let args = ["load", "spin", "--seconds", "600"];
     (0..3 * cpus).map(|_| group.start(env!("CARGO_BIN_EXE_evenkeel"), &args)).collect()
 }

@@ -44,7 +44,7 @@ fn endpoint(group: &Arc<Group>, default: f64, changed: f64) -> Endpoint {
 /// A service that waits, and work that takes whatever it gets.
 fn loads(api: &Group, work: &Group) -> Vec<Process> {
     let program = env!("CARGO_BIN_EXE_evenkeel");
-    let cpus = std::thread::available_parallelism().unwrap().get();
+    let cpus = evenkeel_linux::sys::usable_cpus().len();
     let spin = ["load", "spin", "--seconds", "600"];
     let duty = ["load", "duty", "--percent", "30", "--period", "10ms", "--kind", "open", "--seconds", "600"];
     let mut all: Vec<Process> = (0..3 * cpus).map(|_| work.start(program, &spin)).collect();

@@ -187,7 +187,7 @@ fn start(
     server: bool,
 ) -> io::Result<Child> {
     let handle = namespace.fd().try_clone_to_owned()?;
-    let last = std::thread::available_parallelism().map_or(0, |n| n.get() as u32 - 1);
+    let last = evenkeel_linux::sys::usable_cpus().len() as u32 - 1;
     let cpu = match args.pin {
         Pin::Free => None,
         Pin::Apart if !server => Some(0),

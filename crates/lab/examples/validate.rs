@@ -129,7 +129,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn cpus() -> anyhow::Result<u32> {
-    Ok(u32::try_from(std::thread::available_parallelism()?.get())?)
+    Ok(u32::try_from(evenkeel_linux::sys::usable_cpus().len())?)
 }
 
 /// `major.minor` of this kernel.
@@ -329,7 +329,7 @@ impl Host {
         };
         // What was not idle (3), waiting for a disk (4) or stolen (7): idle time is exact, the others are sampled by ticks
         // and so biased for loads that are in step with them.
-        let all = 100.0 * std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+        let all = 100.0 * evenkeel_linux::sys::usable_cpus().len() as f64;
         (all - [3, 4, 7].into_iter().map(of).sum::<f64>() / wall, of(7) / wall)
     }
 }

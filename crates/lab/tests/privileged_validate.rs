@@ -45,7 +45,7 @@ fn plain_mixes_come_out_as_simulated_and_an_interrupted_record_is_gone_on_with()
     let records = records(&path);
     assert_eq!(records.len(), 4);
 
-    let cpus = u32::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
+    let cpus = u32::try_from(evenkeel_linux::sys::usable_cpus().len()).unwrap();
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let release = release.split(['.', '-']).take(2).collect::<Vec<_>>().join(".");
     let mixes = validation::set("short", cpus, &release).unwrap();

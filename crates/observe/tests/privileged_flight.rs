@@ -30,7 +30,7 @@ impl Shell {
 }
 
 fn recorder(seconds: f64) -> Recorder {
-    let cpus = std::thread::available_parallelism().unwrap().get() as u32;
+    let cpus = evenkeel_linux::sys::usable_cpus().len() as u32;
     Recorder::start(&kernel_types().unwrap(), cpus, cpus, seconds).unwrap()
 }
 

@@ -137,7 +137,7 @@ impl Scene {
             Kind::SiblingsQuota => {
                 let sibling = format!("sibling-{}", self.count);
                 let group = self.pod.child(&sibling).unwrap();
-                let other = if std::thread::available_parallelism().unwrap().get() > 1 { "1" } else { CPU };
+                let other = if evenkeel_linux::sys::usable_cpus().len() > 1 { "1" } else { CPU };
                 parts.processes.push(start(&group, other, &[BINARY, "load", "spin", "--seconds", "60"]));
                 parts.groups.push(group);
                 let quota = Quota::of(&self.pod, rng.random_range(30.0..45.0), rng.random_range(20..=100));

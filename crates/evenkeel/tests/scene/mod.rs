@@ -148,7 +148,7 @@ pub fn snapshot(
 
 /// Eight loads that want nearly all of two CPUs, and get in each other's way.
 pub fn crowd(group: &Group) -> Vec<Process> {
-    let cpus = std::thread::available_parallelism().unwrap().get() as u32;
+    let cpus = evenkeel_linux::sys::usable_cpus().len() as u32;
     let crowd: Vec<Process> = [8, 12, 20, 30, 30, 35, 35, 20]
         .iter()
         .enumerate()
