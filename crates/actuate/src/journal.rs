@@ -372,10 +372,5 @@ mod tests {
             prop_assert!(!contents.damaged.is_empty());
             prop_assert!(contents.records.len() >= sample().len() - 2);
         }
-
-        #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            decode(&bytes);
-        }
     }
 }

@@ -53,7 +53,6 @@ pub fn pin_arguments(path: &str, cpus: &CpuSet) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use evenkeel_base::Limit;
-    use proptest::prelude::*;
 
     use super::*;
 
@@ -96,13 +95,6 @@ mod tests {
         assert!(is_pinnable(&io));
         for other in [PLAIN.to_owned(), format!("{PLAIN}/emulator"), "/a/vcpu0".to_owned()] {
             assert!(words(&other).is_none() && !is_pinnable(&other), "{other}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_path_makes_it_panic(path in "/\\PC{0,40}") {
-            let _ = arguments(&GroupRef { path, v2: false }, &Setting::Weight(2));
         }
     }
 }

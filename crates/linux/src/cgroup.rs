@@ -120,7 +120,6 @@ pub fn unit_name(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn v1_v2_and_named_hierarchies() {
@@ -162,13 +161,6 @@ mod tests {
             ("short", "docker", false, None),
         ] {
             assert_eq!(told(name, parent, in_pod), expected, "{parent}/{name}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_makes_it_panic(text in "([0-9]:[a-z,]{0,8}:/)?\\PC{0,40}") {
-            let _ = (parse(&text), container(&text, "", false));
         }
     }
 }

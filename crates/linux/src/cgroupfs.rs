@@ -247,12 +247,6 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_them_panic(text in "\\PC{0,40}") {
-            let _ = (parse_cpu_stat(&text), parse_cpu_max(&text), parse_number(&text), parse_list(&text));
-            let _ = parent(&text);
-        }
-
-        #[test]
         fn a_quota_round_trips(quota: u64, period: u64) {
             let parsed = parse_cpu_max(&format!("{quota} {period}\n")).unwrap();
             prop_assert_eq!((parsed.quota_usec, parsed.period_usec), (Limit::Value(quota), period));

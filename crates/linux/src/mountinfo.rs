@@ -170,7 +170,6 @@ impl Hierarchies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     const V1: &str = "33 31 0:30 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
                       34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
@@ -213,15 +212,5 @@ mod tests {
     #[test]
     fn bad_lines_are_named() {
         assert_eq!(parse(&format!("{V2}nonsense\n")).unwrap_err().line, 2);
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_makes_it_panic(text in "([0-9] [0-9] 0:1 /[\\\\0-7]{0,6} /x rw - cgroup)?\\PC{0,40}") {
-            if let Ok(mounts) = parse(&text) {
-                let found = Hierarchies::find(&mounts, None);
-                let _ = found.cpu.map(|h| h.dir(&text));
-            }
-        }
     }
 }

@@ -44,7 +44,6 @@ pub fn read_file(root: &Root, relative: &str) -> Result<Option<Stall>, ReadError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn reads_with_and_without_full() {
@@ -58,13 +57,6 @@ mod tests {
         assert!(parse("some avg10=x\n").is_err() && parse("").is_err());
         for odd in ["nan", "inf", "-0.5", "1e999"] {
             assert!(parse(&some.replace("1.50", odd)).is_err(), "{odd}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_makes_it_panic(text in "(some |full |avg10=|total=|[0-9. \n]|\\PC){0,20}") {
-            let _ = parse(&text);
         }
     }
 }

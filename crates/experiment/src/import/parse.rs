@@ -229,11 +229,6 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "((Start|End  ) test [0-9]: |events per second:|rsa 2048 bits|total time:|\\PC{0,20}|\n){0,8}") {
-            let _ = parse(&text);
-        }
-
-        #[test]
         fn what_was_written_is_read(runs in proptest::collection::vec((0i64..1000, 1i64..100, 1.0f64..1e5), 1..10)) {
             let mut text = String::from("cpu_units: 8\n");
             let stamp = |usec: i64| Timestamp::from_microsecond(1_700_000_000_000_000 + usec).unwrap();

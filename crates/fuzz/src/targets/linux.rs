@@ -51,18 +51,19 @@ pub const TARGETS: &[Target] = &[
     Target::text("cgroup-number", |text| {
         let _ = cgroupfs::parse_number(text);
         let _ = cgroupfs::parse_signed(text);
-        let _ = cgroupfs::parse_list(text);
+        let _ = (cgroupfs::parse_list(text), cgroupfs::parent(text));
     }),
     Target::text("cgroup", |text| {
         if let Ok(memberships) = cgroup::parse(text) {
             assert!(memberships.0.iter().all(|membership| membership.path.starts_with('/')));
         }
+        let _ = cgroup::container(text, "", false);
     }),
     Target::text("mountinfo", |text| {
         if let Ok(mounts) = mountinfo::parse(text) {
             let found = Hierarchies::find(&mounts, Some("cpu cpuset"));
             for hierarchy in [found.cpu, found.cpuset, found.cpuacct, found.unified].into_iter().flatten() {
-                hierarchy.dir("/a/b");
+                let _ = (hierarchy.dir("/a/b"), hierarchy.dir(text));
             }
         }
     }),
@@ -71,7 +72,7 @@ pub const TARGETS: &[Target] = &[
         assert!(words.iter().map(String::len).sum::<usize>() <= text.len());
     }),
     Target::text("boot", |text| {
-        boot::parse(text);
+        boot::parse(text).value("x");
         sysfs::boot_parameter(text, "isolcpus");
         sysfs::release_version(text);
     }),

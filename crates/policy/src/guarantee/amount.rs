@@ -184,10 +184,5 @@ mod tests {
             let amount = [CpuAmount::OfCpu(value), CpuAmount::OfHost(value), CpuAmount::Cpus(value)][kind];
             prop_assert_eq!(amount.to_string().parse::<CpuAmount>().unwrap(), amount);
         }
-
-        #[test]
-        fn nothing_panics(text in ".{0,20}") {
-            let _ = text.parse::<CpuAmount>();
-        }
     }
 }
