@@ -6,7 +6,7 @@ mod holder;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
@@ -117,7 +117,7 @@ pub(crate) fn utc(seconds: u64) -> String {
 
 /// Seconds since 1970.
 pub(crate) fn wall_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+    evenkeel_linux::sys::wall_ns() / 1_000_000_000
 }
 
 /// A state directory: `journal` and `lock`. The lock is held as long as this lives and ends with the process, however

@@ -10,11 +10,12 @@ mod tables;
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use evenkeel_base::run::{ChangeRecord, Estimate, RunRecord, SelfCost, Stage};
 use evenkeel_base::{CpuTimes, Histogram, Sample, TaskId, TaskSample};
 use evenkeel_linux::Root;
+use evenkeel_linux::sys::wall_ns as now_ns;
 use evenkeel_observe::{Endpoints, Observer, ObserverOptions};
 use evenkeel_store::{Limits, Store, TaskInfo, TrialWindow};
 use program::{Ended, end};
@@ -37,10 +38,6 @@ fn ok(state: &Path, args: &[&str]) -> String {
 #[track_caller]
 fn document(state: &Path, args: &[&str]) -> Value {
     serde_json::from_str(&ok(state, &[args, &["-o", "json"]].concat())).unwrap()
-}
-
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
 fn stage(name: &str, started_ns: u64, fulfilment: f64, kept: Option<bool>) -> Stage {
@@ -252,8 +249,7 @@ fn the_course_of_one_is_shown_by_minute_and_what_was_not_recorded_is_unknown() {
     let start = recorded(state.path());
     let minute = |at: u64| (start / (60 * S) + at) * 60 * S;
     let at = |ns: u64| {
-        let instant = UNIX_EPOCH + Duration::from_nanos(ns);
-        let seconds = instant.duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let seconds = ns / S;
         // As `date -u +%H:%M` has it.
         format!("{:02}:{:02}", seconds / 3600 % 24, seconds / 60 % 60)
     };

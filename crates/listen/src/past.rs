@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use evenkeel_observe::Sampling;
 use evenkeel_store::rates::Accumulator;
@@ -54,7 +54,7 @@ impl Findings {
 }
 
 fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
+    evenkeel_linux::sys::wall_ns() / 1_000_000
 }
 
 /// What happened between two instants, ms since 1970 (by default the last hour): `evenkeel.past/v1`.

@@ -128,8 +128,7 @@ mod tests {
     #[test]
     fn what_a_host_recorded_is_read_with_what_a_loop_did() {
         let dir = tempfile::tempdir().unwrap();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        let start_ns = now.as_nanos() as u64 - 600 * SECOND;
+        let start_ns = evenkeel_linux::sys::wall_ns() - 600 * SECOND;
         assert_eq!(read_past(dir.path(), 3600 * SECOND, start_ns).unwrap(), None);
         let mut store = Store::open(&dir.path().join(FILE_NAME), Limits::default()).unwrap();
         let observation = look().observation;

@@ -1,6 +1,6 @@
 //! `evenkeel replay`: a recorded time once more, moment by moment.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use evenkeel_console as console;
 use evenkeel_report::{Field, Table, Value, time};
@@ -57,7 +57,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let (runs, span) = match (&store, args.since) {
         (None, _) => (Vec::new(), None),
         (Some(store), Some(since)) => {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let now = Duration::from_nanos(evenkeel_linux::sys::wall_ns());
             let from = now.saturating_sub(since).as_nanos() as u64;
             let mut meant = Vec::new();
             for run in store.runs().map_err(failure)?.iter().rev() {

@@ -163,8 +163,7 @@ pub fn config(global: &Global, args: &LoopArgs) -> Result<Config, Failure> {
 /// Where the random orders of a run begin: no two runs draw the same, so that a program that repeats itself in step with
 /// one run's order is not in step with the next one's.
 pub fn fresh_seed() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |since| since.as_nanos() as u64) ^ u64::from(std::process::id())
+    evenkeel_linux::sys::wall_ns() ^ u64::from(std::process::id())
 }
 
 fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> anyhow::Result<Config> {

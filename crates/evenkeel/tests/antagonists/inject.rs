@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_lab::steal::{StealEmulator, TICK, limit_of};
@@ -61,7 +61,7 @@ impl Injected {
 }
 
 pub fn now_s() -> f64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64()
+    evenkeel_linux::sys::wall_ns() as f64 / 1e9
 }
 
 fn start(group: &TestCgroup, cpu: &str, command: &[&str]) -> TestProcess {
