@@ -120,11 +120,8 @@ impl Agent {
             seconds,
             kept: Some(false),
             why: why.clone(),
-            cpu_pct: None,
-            wait_per_ran: None,
-            fulfilment: None,
             fulfilment_estimated: self.config.known.is_empty(),
-            predicted: None,
+            ..Stage::default()
         };
         self.add_stage(stage, watcher);
         self.note_settings(None, &last.observation);

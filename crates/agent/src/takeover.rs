@@ -183,14 +183,10 @@ impl Agent {
         let stage = Stage {
             name: StageName { act: Some(Act::TakeOver), settings: proved.plan.name.clone() },
             started_ns: at_ns,
-            seconds: 0.0,
             kept: Some(true),
             why: format!("{by}: {}", proved.why),
-            cpu_pct: None,
-            wait_per_ran: None,
-            fulfilment: None,
             fulfilment_estimated: true,
-            predicted: None,
+            ..Stage::default()
         };
         self.add_stage(stage, watcher);
         self.log.record.taken_over =

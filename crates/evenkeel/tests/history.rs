@@ -339,9 +339,7 @@ fn a_run_is_replayed_in_order() {
             seconds: 2.0,
             cpu_pct: 140.0,
             wait_per_ran: Some(0.2),
-            fulfilment: None,
-            steal_pct: None,
-            protected_p99_ms: Vec::new(),
+            ..TrialWindow::default()
         };
         store.add_trial(run.id, &window).unwrap();
     }

@@ -164,22 +164,13 @@ fn moment(rates: &Rates) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::TaskId;
     use evenkeel_store::TaskRate;
 
     use super::*;
 
     #[test]
     fn waits_that_were_counted_of_no_task_are_unknown() {
-        let task = |wait_pct| TaskRate {
-            id: TaskId { tgid: 1, tid: 1, start_time: 1 },
-            info: None,
-            cpu_pct: 50.0,
-            wait_pct,
-            voluntary_per_s: None,
-            involuntary_per_s: None,
-            by_cpu: Vec::new(),
-        };
+        let task = |wait_pct| TaskRate { cpu_pct: 50.0, wait_pct, ..TaskRate::default() };
         let waited = |waits: &[Option<f64>]| {
             moment(&Rates { tasks: waits.iter().copied().map(task).collect(), ..Rates::default() })[4].clone()
         };

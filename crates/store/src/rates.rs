@@ -36,7 +36,7 @@ pub struct Rates {
 }
 
 /// A thread over the time covered.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TaskRate {
     /// Who.
     pub id: TaskId,

@@ -13,7 +13,7 @@ use crate::db::{Store, StoreError, now_ns};
 pub struct RunId(pub i64);
 
 /// One measurement window of a trial, as measured: what a decision can be re-judged from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TrialWindow {
     /// Number of the trial within the run.
     pub trial: u32,

@@ -317,9 +317,7 @@ fn runs_remember_stages_trials_and_changes() {
         seconds: 1.5,
         cpu_pct: 140.0,
         wait_per_ran: Some(0.1),
-        fulfilment: None,
-        steal_pct: None,
-        protected_p99_ms: Vec::new(),
+        ..evenkeel_store::TrialWindow::default()
     };
     store.add_trial(run, &window).unwrap();
     record.settings = "batch".into();

@@ -253,16 +253,10 @@ fn verdict(protected_ms: &[u64], gain: f64) -> Verdict {
         seconds: 8.0,
         pairs: 8,
         evidence: 30.0,
-        got_pct: None,
         gain_pct: Some(gain),
         score_gain: Some(gain),
-        wait_per_ran: None,
-        fulfilment: None,
-        doubts: vec![],
         protected_ns: protected_ms.iter().map(|ms| Some(ms * 1_000_000)).collect(),
-        requests: vec![],
-        kept: false,
-        why: String::new(),
+        ..Verdict::default()
     }
 }
 

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use crate::fairness::plan::{Options, Which};
     use crate::fairness::record::{CpuMeasured, TenantsMeasured};
-    use crate::net::measure::{FlowMeasured, HostMeasured};
+    use crate::net::measure::FlowMeasured;
 
     #[test]
     fn estimates_agree_where_their_intervals_meet() {
@@ -304,36 +304,19 @@ mod tests {
             name: "t".into(),
             flows: 1,
             transactions_per_s: Some(rate),
-            mbit_per_s: None,
-            windows: vec![],
-            latency: None,
-            latency_mean_usec: None,
-            cpu_pct: None,
-            wait_pct: None,
-            softirq_pct: None,
-            packets: None,
+            ..TenantMeasured::default()
         };
         for (repetition, broken) in
             (0..).zip([None, None, None, Some("a flow ended early: reset".to_owned())])
         {
             let rate = if broken.is_some() { 1.0 } else { 100.0 };
-            let flow = |broken: Option<String>| FlowMeasured {
-                tenant: 0,
-                transactions: None,
-                mbit_per_s: None,
-                latency: None,
-                broken,
-            };
+            let flow = |broken: Option<String>| FlowMeasured { broken, ..FlowMeasured::default() };
             let net = Measured {
                 seconds: 1.0,
                 transactions_per_s: Some(100.0 + rate),
-                mbit_per_s: None,
-                latency: None,
-                latency_mean_usec: None,
-                histogram: vec![],
                 tenants: vec![tenant(100.0), tenant(rate)],
                 flows: vec![flow(None), flow(broken)],
-                host: HostMeasured::default(),
+                ..Measured::default()
             };
             let measured = TenantsMeasured { net: Some(net), ..TenantsMeasured::default() };
             record.cells.push(Cell { repetition, ..Cell::from(measured) });

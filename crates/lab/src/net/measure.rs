@@ -54,7 +54,7 @@ impl Timing {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Measured {
     /// Length of all windows, seconds.
     pub seconds: f64,
@@ -92,7 +92,7 @@ impl Measured {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TenantMeasured {
     pub name: String,
     pub flows: u32,
@@ -129,7 +129,7 @@ impl TenantMeasured {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct FlowMeasured {
     /// Index of its tenant.
     pub tenant: usize,

@@ -197,14 +197,12 @@ impl ToolScene {
                 flows: self.each,
                 transactions_per_s: all(|s| s.transactions_per_s, &mut of(tenant)),
                 mbit_per_s: all(|s| s.mbit_per_s, &mut of(tenant)),
-                windows: Vec::new(),
-                latency: None,
                 latency_mean_usec: mean_latency(of(tenant)),
                 cpu_pct: difference(first.tenants_ns[tenant], last.tenants_ns[tenant])
                     .map(|ns| ns as f64 / wall_ns * 100.0),
-                wait_pct: None,
                 softirq_pct: charge(host.softirq_pct, &packets, tenant),
                 packets: packets[tenant],
+                ..TenantMeasured::default()
             })
             .collect();
         let flows = said
@@ -223,12 +221,11 @@ impl ToolScene {
             seconds,
             transactions_per_s: all(|s| s.transactions_per_s, &mut said.iter()),
             mbit_per_s: all(|s| s.mbit_per_s, &mut said.iter()),
-            latency: None,
             latency_mean_usec: mean_latency(said.iter()),
-            histogram: Vec::new(),
             tenants,
             flows,
             host,
+            ..Measured::default()
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::monitor::Seen;
 use crate::requests::Requests;
 
 /// What became of one candidate.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Verdict {
     pub windows: usize,
     /// Length of these together.

@@ -16,7 +16,7 @@ impl Random {
 }
 
 /// What is known of the world that trials are made in.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct World {
     pub max: bool,
     pub method: &'static str,

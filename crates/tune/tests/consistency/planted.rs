@@ -16,16 +16,9 @@ fn planted_effects_are_found_and_nulls_are_not() {
         repeats: 5,
         trials: 40,
         scale: 1000.0,
-        slope: 0.0,
-        planted: 0.0,
         noise: 0.02,
-        heavy: false,
-        price: 0.0,
-        constraint: None,
         present: true,
-        failing: 0.0,
-        wild: false,
-        real: false,
+        ..World::default()
     };
     // With heavy tails the width of an interval varies more than the effect planted by its mean.
     for (name, world, least) in [

@@ -338,10 +338,7 @@ mod tests {
                 pod: Some(pod.into()),
             })),
             cpu_pct,
-            wait_pct: None,
-            voluntary_per_s: None,
-            involuntary_per_s: None,
-            by_cpu: Vec::new(),
+            ..TaskRate::default()
         };
         let group = |path: &str, cpu_pct| GroupRate {
             path: path.into(),

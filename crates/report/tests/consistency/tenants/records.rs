@@ -12,6 +12,7 @@ use crate::own::max_min;
 use crate::shared::Random;
 
 /// What a made-up host does to tenants in one record.
+#[derive(Default)]
 struct World {
     /// Of every value, from one repetition to the next.
     noise: f64,
@@ -233,17 +234,7 @@ fn cpu(point: &Point, cpus: u32, world: &World, random: &mut Random) -> CpuMeasu
 /// Two tenants whose one figure is `effect` with some noise, next to points in which all is even: of a weight's share, of the
 /// bias of throughput, or of the throughput with packet steering.
 pub fn planted(kind: &str, effect: f64, n: u32, noise: f64, random: &mut Random) -> TenantsRecord {
-    let calm = World {
-        noise: 0.0001,
-        apart: 0.0,
-        steered: 1.0,
-        doubled: 1.0,
-        others: 0.0,
-        missing: 0.0,
-        failed: 0.0,
-        ended: 0.0,
-        silent: 0.0,
-    };
+    let calm = World { noise: 0.0001, steered: 1.0, doubled: 1.0, ..World::default() };
     let which = if kind == "weights" { Which::TenantsCpu } else { Which::TenantsNet };
     let mut options = Options::defaults(which, true, 2);
     (options.repetitions, options.tenants, options.vms) = (n, vec![2], Vec::new());
