@@ -16,10 +16,11 @@ pub const GIVE_UP_S: f64 = 14.0 * 86_400.0;
 const MARGIN: f64 = 0.05;
 
 /// What the hypervisor does about use. Shares are of one CPU, 0..1.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Rule {
     /// Nothing.
+    #[default]
     None,
     /// A fixed share is stolen all the time: a shared core.
     Constant {
@@ -120,7 +121,7 @@ pub struct Job {
 }
 
 /// How a job went.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Outcome {
     /// Wall-clock seconds; `None`: not done in two weeks.
     pub real_s: Option<f64>,
@@ -146,13 +147,7 @@ pub fn run_on(rule: &Rule, job: Job, cpus: f64, limit: Option<f64>) -> Outcome {
     let demand = limit.unwrap_or(cpus).clamp(0.0, cpus) * job.busy.clamp(0.0, 1.0);
     let mut left = job.cpu_s;
     let mut state = State::new(rule);
-    let mut out = Outcome {
-        real_s: None,
-        charged_s: 0.0,
-        stolen_s: 0.0,
-        credits: state.credits(rule),
-        throttled_after_s: None,
-    };
+    let mut out = Outcome { credits: state.credits(rule), ..Outcome::default() };
     let mut time = 0.0;
     while left > 1e-9 {
         if time >= GIVE_UP_S || demand <= 0.0 || demand.is_nan() {

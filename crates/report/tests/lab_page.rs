@@ -204,9 +204,6 @@ fn limits() -> Record {
             time_scale: 100.0,
             demanded_s: cpu,
             given_s: cpu,
-            stolen_s: 0.0,
-            punished_s: 0.0,
-            credits: None,
             trace: (0..40)
                 .map(|n| StealPoint {
                     at_s: seconds * f64::from(n) / 40.0,
@@ -216,6 +213,7 @@ fn limits() -> Record {
                     punishing: n % 8 >= 2,
                 })
                 .collect(),
+            ..StealRecord::default()
         });
         (
             if quota_pct.is_none() {

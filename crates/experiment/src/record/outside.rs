@@ -34,7 +34,7 @@ impl HostUse {
 }
 
 /// What the steal emulator did to a cell's tenants.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StealRecord {
     /// The rule, in the source's time.
     pub rule: Rule,

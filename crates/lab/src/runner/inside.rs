@@ -131,13 +131,11 @@ impl Counters {
             real_s: self.at_ns.saturating_sub(before.at_ns) as f64 / 1e9,
             user_s: Some((now.user_s - then.user_s).max(0.0)),
             sys_s: Some((now.sys_s - then.sys_s).max(0.0)),
-            waited_s: None,
             throttled_s: throttle(|s| s.throttled_ns).map(|ns| ns as f64 / 1e9),
             throttled_count: throttle(|s| s.nr_throttled),
-            stolen_s: None,
             voluntary: Some(now.voluntary.saturating_sub(then.voluntary)),
             involuntary: Some(now.involuntary.saturating_sub(then.involuntary)),
-            migrations: None,
+            ..Account::default()
         }
     }
 }
@@ -257,10 +255,8 @@ fn set_attributes(order: &Order) -> Result<(), String> {
     let attr = SchedAttr {
         policy: SchedPolicy::from_raw(order.policy).unwrap_or(SchedPolicy::Other),
         nice: Nice::new(order.nice),
-        rt_priority: 0,
         slice_ns: order.slice_ns,
-        period_ns: None,
-        reset_on_fork: false,
+        ..SchedAttr::DEFAULT
     };
     if attr != SchedAttr::DEFAULT {
         sys::sched_setattr(0, &RawSchedAttr::encode(&attr))

@@ -72,12 +72,8 @@ fn steal(
     let mut record = StealRecord {
         rule: spec.rule,
         time_scale: spec.time_scale,
-        demanded_s: 0.0,
-        given_s: 0.0,
-        stolen_s: 0.0,
-        punished_s: 0.0,
         credits: emulator.meter().credits().map(|credits| (credits, credits)),
-        trace: Vec::new(),
+        ..StealRecord::default()
     };
     let mut trace = Trace::default();
     emulator.begin(vcpu, 0, limit);

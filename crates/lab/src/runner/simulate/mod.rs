@@ -100,9 +100,7 @@ fn enforcer(experiment: &Experiment, tenants: &[TenantRecord]) -> Option<StealRe
         demanded_s: given_s + stolen_s,
         given_s,
         stolen_s,
-        punished_s: 0.0,
-        credits: None,
-        trace: Vec::new(),
+        ..StealRecord::default()
     })
 }
 

@@ -188,10 +188,7 @@ fn fill(cell: &mut Cell, experiment: &Experiment, world: &World, random: &mut Ra
         time_scale: e.time_scale,
         demanded_s: 1.0,
         given_s: 1.0,
-        stolen_s: 0.0,
-        punished_s: 0.0,
-        credits: None,
-        trace: Vec::new(),
+        ..StealRecord::default()
     });
 }
 

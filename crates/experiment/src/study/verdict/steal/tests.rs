@@ -64,9 +64,7 @@ fn job(limit: Option<f64>, rule: Option<Rule>, seconds: f64, stolen_s: f64) -> C
         demanded_s: 1.0,
         given_s: 0.5,
         stolen_s,
-        punished_s: 0.0,
-        credits: None,
-        trace: Vec::new(),
+        ..StealRecord::default()
     });
     Cell { enforcer, ..cell(vec![job]) }
 }
