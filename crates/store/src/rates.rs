@@ -306,7 +306,7 @@ mod tests {
             let cpu = CpuTimes { cpu: 0, busy_ns: most, idle_ns: 0, irq_ns: most, steal_ns: Some(most) };
             let sample =
                 Sample { monotonic_ns: most, tasks: vec![task], cpus: vec![cpu], ..Sample::default() };
-            StoredSample { session: 1, boot_id: "b".into(), thinned_to_s: 0, sample }
+            StoredSample { session: 1, boot_id: "b".into(), sample }
         };
         let mut sums = Accumulator::default();
         (0..6).for_each(|number| sums.add(sample(number)));
@@ -322,7 +322,7 @@ mod tests {
             let id = TaskId { tgid: 7, tid: 7, start_time: 1 };
             let task = TaskSample { id, ran_ns, waited_ns: Some(ran_ns), ..TaskSample::default() };
             let sample = Sample { monotonic_ns: seconds * second, tasks: vec![task], ..Sample::default() };
-            StoredSample { session: 1, boot_id: "b".into(), thinned_to_s: 0, sample }
+            StoredSample { session: 1, boot_id: "b".into(), sample }
         };
         let mut sums = Accumulator::default();
         // Another thread, which had run for a day, has the first one's identity from 12 s on.

@@ -8,7 +8,6 @@ use rusqlite::params;
 
 use crate::block::{BlockReader, Infos};
 use crate::db::{Store, StoreError};
-use crate::samples::TIER_SECONDS;
 use crate::tail::Parts;
 
 /// A sample as kept.
@@ -19,8 +18,6 @@ pub struct StoredSample {
     pub session: i64,
     /// Boot of the host it was taken in: task identities are unique within it.
     pub boot_id: Arc<str>,
-    /// Seconds between samples it was thinned to; 0 for full rate.
-    pub thinned_to_s: u64,
     /// The counters.
     pub sample: Sample,
 }
@@ -38,26 +35,26 @@ impl Store {
         let mut statement = self
             .db
             .prepare_cached(
-                "SELECT b.id, b.session, b.tier, s.boot_id, b.first_wall_ns FROM block b JOIN session s ON s.id = b.session
+                "SELECT b.id, b.session, s.boot_id, b.first_wall_ns FROM block b JOIN session s ON s.id = b.session
                  WHERE b.last_wall_ns >= ?1 AND b.first_wall_ns <= ?2 ORDER BY b.session, b.first_wall_ns, b.id",
             )
             .map_err(&wrap)?;
         let mut boots: Vec<Arc<str>> = Vec::new();
         let mut blocks = statement
             .query_map(params![from_ns as i64, to_ns.min(i64::MAX as u64) as i64], |row| {
-                let boot: String = row.get(3)?;
-                let first = row.get::<_, i64>(4)?.max(0) as u64;
-                Ok((row.get(0)?, row.get(1)?, row.get::<_, u16>(2)? as usize, boot, first))
+                let boot: String = row.get(2)?;
+                let first = row.get::<_, i64>(3)?.max(0) as u64;
+                Ok((row.get(0)?, row.get(1)?, boot, first))
             })
             .map_err(&wrap)?
             .map(|row| {
-                row.map(|(id, session, tier, boot, first_wall_ns)| {
+                row.map(|(id, session, boot, first_wall_ns)| {
                     let boot_id =
                         boots.iter().find(|known| ***known == *boot).cloned().unwrap_or_else(|| {
                             boots.push(boot.into());
                             boots[boots.len() - 1].clone()
                         });
-                    BlockRef { data: Data::Block(id), session, tier, boot_id, first_wall_ns }
+                    BlockRef { data: Data::Block(id), session, boot_id, first_wall_ns }
                 })
             })
             .collect::<Result<Vec<_>, _>>()
@@ -69,7 +66,6 @@ impl Store {
         blocks.extend(unfinished.into_iter().filter(within).map(|parts| BlockRef {
             data: Data::Parts(parts.data.into()),
             session: parts.session,
-            tier: 0,
             boot_id: parts.boot_id,
             first_wall_ns: parts.first_wall_ns,
         }));
@@ -83,7 +79,6 @@ impl Store {
 struct BlockRef {
     data: Data,
     session: i64,
-    tier: usize,
     boot_id: Arc<str>,
     first_wall_ns: u64,
 }
@@ -150,7 +145,6 @@ impl Samples<'_> {
                     return Ok(Some(StoredSample {
                         session: block.session,
                         boot_id: block.boot_id.clone(),
-                        thinned_to_s: TIER_SECONDS.get(block.tier).copied().unwrap_or(0),
                         sample,
                     }));
                 }

@@ -17,7 +17,7 @@ fn read(block: &[u8]) {
     for _ in 0..SAMPLES {
         let Ok(Some(sample)) = block.advance() else { break };
         let (boot_id, sample) = ("boot".into(), sample.clone());
-        sums.add(StoredSample { session: 1, boot_id, thinned_to_s: 0, sample });
+        sums.add(StoredSample { session: 1, boot_id, sample });
     }
     let names = block.names();
     let Some(rates) = sums.finish(|id| names.get(&id).cloned()) else { return };
