@@ -18,6 +18,7 @@ mod network;
 mod otlp;
 #[path = "serve/pki.rs"]
 mod pki;
+mod program;
 #[path = "serve/prometheus.rs"]
 mod prometheus;
 #[path = "serve/scraped.rs"]
@@ -37,6 +38,7 @@ use std::time::{Duration, Instant};
 use agent::{BINARY, Serve, load, until_well};
 use chrome::Chrome;
 use evenkeel_linux::testing::{TestCgroup, TestChild, awaited, until};
+use program::{end, evenkeel};
 
 /// A load in a cgroup of its own; the load ends first, or the cgroup could not go.
 struct Busy {
@@ -105,13 +107,8 @@ fn metrics_are_clean_and_grow_and_nothing_but_reading_is_allowed() {
     let files: Vec<_> =
         std::fs::read_dir(serve.state.path()).unwrap().map(|f| f.unwrap().file_name()).collect();
     assert!(files.iter().all(|file| file.to_string_lossy().starts_with("history.db")), "{files:?}");
-    let history = Command::new(BINARY)
-        .arg("--state-dir")
-        .arg(serve.state.path())
-        .args(["-o", "json", "history", "--since", "10m", "--by", "cgroup"])
-        .output()
-        .unwrap();
-    assert!(String::from_utf8_lossy(&history.stdout).contains("evenkeel-serve"), "{history:?}");
+    let history = ["-o", "json", "history", "--since", "10m", "--by", "cgroup"];
+    end(evenkeel(["--state-dir"]).arg(serve.state.path()).args(history)).says(0, "evenkeel-serve");
 }
 
 /// On a host whose `/proc` shows other users' processes to a group alone.
@@ -190,15 +187,12 @@ fn only_the_token_opens() {
     }
     let said = serve.said();
     assert!(said.contains("the new token of") && !said.contains("abcdefghij"), "{said}");
-    let refused = |options: &[&str]| {
-        let out = Command::new(BINARY).arg("--state-dir").arg(dir.path()).args(options).output().unwrap();
-        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
-    };
+    let ended = |options: &[&str]| end(evenkeel(["--state-dir"]).arg(dir.path()).args(options));
     std::fs::write(&file, "secret\n").unwrap();
-    let (code, said) = refused(&["serve", "--listen", "127.0.0.1:0", "--token-file", file.to_str().unwrap()]);
-    assert!(code == Some(2) && said.contains("holds no token") && !said.contains("secret"), "{said}");
-    let (code, said) = refused(&["serve", "--listen", &serve.address]);
-    assert!(code == Some(3) && said.contains(&serve.address), "{said}");
+    let listen = ["serve", "--listen", "127.0.0.1:0", "--token-file", file.to_str().unwrap()];
+    let said = ended(&listen).refused(2, "holds no token");
+    assert!(!said.contains("secret"), "{said}");
+    ended(&["serve", "--listen", &serve.address]).refused(3, &serve.address);
 }
 
 #[test]

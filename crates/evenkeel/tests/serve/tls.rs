@@ -2,12 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 
 use evenkeel_linux::testing::awaited;
 
-use super::agent::{BINARY, Serve, until_well};
+use super::agent::{Serve, until_well};
 use super::pki::{Pki, curl};
+use super::program::{end, evenkeel};
 
 const TOKEN: &str = "0123456789abcdefghijklmnopqrstuv";
 /// Handshakes that hang at a time; more than there are connections.
@@ -34,10 +34,7 @@ pub fn other_hosts_are_answered_with_token_and_certificate() {
     for options in [&[][..], &["--token-file", token_arg], &["--tls-cert", cert_arg, "--tls-key", key_arg]] {
         for command in ["serve", "run"] {
             let args = [&[command, "--listen", "0.0.0.0:0"], options].concat();
-            let out =
-                Command::new(BINARY).args(["--state-dir"]).arg(pki.path("")).args(args).output().unwrap();
-            let said = String::from_utf8_lossy(&out.stderr);
-            assert!(out.status.code() == Some(2) && said.contains("127.0.0.1"), "{said}");
+            let said = end(evenkeel(["--state-dir"]).arg(pki.path("")).args(args)).refused(2, "127.0.0.1");
             assert_eq!(said.contains("add --token-file"), !options.contains(&token_arg), "{said}");
             assert_eq!(said.contains("--tls-cert FILE"), !options.contains(&cert_arg), "{said}");
         }
@@ -87,18 +84,16 @@ pub fn other_hosts_are_answered_with_token_and_certificate() {
 fn read_by_fleet(pki: &Pki, serve: &Serve, url: &str) {
     let stranger = Pki::make();
     let fleet = |ca: &Pki, url: &str| {
-        let mut command = Command::new(BINARY);
-        command.args(["fleet", url, "--token-file"]).arg(pki.path("token")).arg("--ca-file").arg(ca.ca());
-        let out = command.output().unwrap();
-        (out.status.code(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
+        let mut command = evenkeel(["fleet", url, "--token-file"]);
+        end(command.arg(pki.path("token")).arg("--ca-file").arg(ca.ca()))
     };
     awaited(60, || match fleet(pki, url) {
-        (Some(0), _) => Ok(()),
-        ended => Err(format!("{ended:?} {}", serve.said())),
+        ended if ended.status == Some(0) => Ok(()),
+        ended => Err(format!("{ended} {}", serve.said())),
     });
     for (ca, url) in [(&stranger, url.to_owned()), (pki, url.replace("127.0.0.1", "127.0.0.2"))] {
-        let (code, said) = fleet(ca, &url);
-        assert!(code == Some(3) && said.contains("invalid peer certificate"), "{said}");
+        let ended = fleet(ca, &url).with(3);
+        assert!((ended.stdout + &ended.stderr).contains("invalid peer certificate"));
     }
 }
 
