@@ -1,13 +1,15 @@
 //! `evenkeel check` on the real kernel: a throttled group and nice values that cannot act are found, with the right
 //! numbers, and the fixes it prints put them right.
 
+mod program;
+
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, Limit};
-use evenkeel_linux::testing::{TestCgroup, TestChild};
+use evenkeel_linux::testing::{TestCgroup, TestChild, awaited};
+use program::{end, evenkeel};
 use serde_json::Value;
 
 /// A process that only burns CPU, ended at the end.
@@ -46,28 +48,17 @@ impl Spinner {
 }
 
 fn check() -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
-        .args(["check", "--interval", "1s", "-o", "json"])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+    end(&mut evenkeel(["check", "--interval", "1s", "-o", "json"])).document()
 }
 
 /// Looks until the finding is there; other tests may take the CPUs for a while.
 fn find(rule: &str, about: impl Fn(&Value) -> bool) -> Value {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
+    awaited(30, || {
         let document = check();
         let findings = document["findings"].as_array().unwrap();
         let found = findings.iter().find(|f| f["rule"] == rule && f["status"] == "fail" && about(f));
-        match found {
-            Some(found) => return found.clone(),
-            None if Instant::now() > end => panic!("no such finding of {rule} in {findings:#?}"),
-            None => {}
-        }
-    }
+        found.cloned().ok_or_else(|| format!("no such finding of {rule} in {findings:#?}"))
+    })
 }
 
 /// Runs the commands of a fix, as the reader would.
