@@ -33,18 +33,13 @@ const FORKING: &str = "while :; do sleep 0.7 & (sleep 0.7 & sleep 0.1) & (sleep 
 
 /// Members of a process group: number and whether the task is still there when read.
 fn members(group: u32) -> Vec<u32> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-        let Some((_, rest)) = stat.rsplit_once(')') else { continue };
-        if rest.split_ascii_whitespace().nth(2) == Some(group.to_string().as_str()) {
-            found.push(pid);
-        }
-    }
-    found
+    let group = group.to_string();
+    let is_member = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        rest.split_ascii_whitespace().nth(2) == Some(group.as_str())
+    };
+    evenkeel_linux::process::all().into_iter().filter(is_member).collect()
 }
 
 /// What every process of the group has; those that end meanwhile are left out.

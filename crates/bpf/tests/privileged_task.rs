@@ -34,10 +34,7 @@ fn every_task_gives_one_record_with_what_proc_says() {
     let tids: HashSet<u32> = seen.iter().map(|record| record.tid).collect();
     // An interrupted pass may meet a thread twice; never many.
     assert!(tids.len() * 100 > seen.len() * 99, "{} of {}", tids.len(), seen.len());
-    let listed: Vec<u32> = std::fs::read_dir("/proc")
-        .unwrap()
-        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
-        .collect();
+    let listed = evenkeel_linux::process::all();
     let missed = listed.iter().filter(|pid| !tids.contains(pid)).count();
     assert!(missed * 10 < listed.len(), "{missed} of {} processes not seen", listed.len());
     let record = seen.iter().find(|record| record.tid == tid).unwrap();

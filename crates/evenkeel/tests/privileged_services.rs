@@ -78,8 +78,7 @@ fn a_service_with_a_bound_may_have_a_deadline_and_loses_it_at_the_end() {
     let service = api.start(env!("CARGO_BIN_EXE_evenkeel"), &args);
     let _batch = batch(&work);
     let attributes = || -> Vec<(u32, RawSchedAttr)> {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", service.pid())).unwrap();
-        let tids = threads.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap());
+        let tids = evenkeel_linux::process::threads(service.pid()).into_iter();
         tids.map(|tid| (tid, sys::sched_getattr(tid).unwrap())).collect()
     };
     let before = attributes();

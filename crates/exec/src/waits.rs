@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use evenkeel_linux::schedstat;
+use evenkeel_linux::{process, schedstat};
 use serde::Serialize;
 
 use super::taskstats::Listener;
@@ -100,14 +100,10 @@ impl Waits {
 /// Thread, start time and time waited of each thread of a process.
 fn threads(pid: u32) -> Vec<(u32, u64, u64)> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-        let Some(tid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+    for tid in process::threads(pid) {
         let read = || {
-            let text = std::fs::read(entry.path().join("schedstat")).ok()?;
-            Some((
-                evenkeel_linux::process::start_time(pid, tid).ok()?,
-                schedstat::parse_bytes(&text)?.waited_ns,
-            ))
+            let text = std::fs::read(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+            Some((process::start_time(pid, tid).ok()?, schedstat::parse_bytes(&text)?.waited_ns))
         };
         found.extend(read().map(|(start, waited)| (tid, start, waited)));
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 
+use crate::Root;
 use crate::pid_stat::{self, PidStat};
 
 /// When a thread started, clock ticks since boot: field 22 of its `stat`.
@@ -21,6 +22,16 @@ pub fn is_alive(pid: u32) -> bool {
 /// Whether the one process with this start time (clock ticks since boot) lives: numbers are used again.
 pub fn is_alive_since(pid: u32, start_time: u64) -> bool {
     stat(pid, pid).is_ok_and(|stat| stat.start_time == start_time && lives(&stat))
+}
+
+/// Numbers of the processes of this host, ascending; none where they cannot be read.
+pub fn all() -> Vec<u32> {
+    Root::host().numbers("proc").unwrap_or_default()
+}
+
+/// Numbers of a process's threads, ascending; none when it is gone.
+pub fn threads(pid: u32) -> Vec<u32> {
+    Root::host().numbers(format!("proc/{pid}/task")).unwrap_or_default()
 }
 
 fn stat(pid: u32, tid: u32) -> io::Result<PidStat> {

@@ -175,8 +175,7 @@ fn stat_of(pid: u32) -> Option<PidStat> {
 /// Processes below one.
 fn below(top: u32) -> Vec<(u32, PidStat)> {
     let mut all: BTreeMap<u32, PidStat> = BTreeMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+    for pid in evenkeel_linux::process::all() {
         all.extend(stat_of(pid).map(|stat| (pid, stat)));
     }
     let is_below = |mut pid: u32| {

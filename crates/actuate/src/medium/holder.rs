@@ -51,14 +51,12 @@ pub fn lock_holder(dir: &Path) -> Result<Option<Option<LockHolder>>, OpenError> 
         Err(error) => return Err(error),
     };
     let lock = fs::symlink_metadata(&path).map_err(|error| OpenError::Io { path, error })?;
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let holds = |pid: u32| {
         // Opened before the look: what is found then is of this very process.
         let handle = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
         has_lock(pid, (lock.dev(), lock.ino())).then_some(LockHolder { pid, handle })
     };
-    Ok(Some(noted.map(|noted| noted.pid).into_iter().chain(all).find_map(holds)))
+    Ok(Some(noted.map(|noted| noted.pid).into_iter().chain(evenkeel_linux::process::all()).find_map(holds)))
 }
 
 /// Whether a process has this file open with an exclusive lock on it.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use evenkeel_linux::process::threads;
 use evenkeel_linux::{pid_stat, schedstat};
 
 /// Most threads looked at; more are as good as all CPUs wanted.
@@ -63,11 +64,6 @@ impl Demand {
         self.seen = now;
         by_cpu
     }
-}
-
-fn threads(pid: u32) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
 
 fn read(pid: u32, tid: u32) -> Option<Thread> {

@@ -220,13 +220,12 @@ impl Machine<'_> {
     /// The emulator's process.
     pub fn pid(&self) -> u32 {
         let guest = format!("guest={},", self.name);
-        let entries = fs::read_dir("/proc").unwrap().flatten();
-        let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let is_it = |pid: &u32| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             line.starts_with(b"/")
                 && String::from_utf8_lossy(&line).split('\0').any(|arg| arg.starts_with(&guest))
         };
+        let mut pids = evenkeel_linux::process::all().into_iter();
         pids.find(is_it).unwrap_or_else(|| panic!("{} does not run: {}", self.name, self.libvirt.words()))
     }
 

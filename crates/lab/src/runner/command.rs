@@ -19,6 +19,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use evenkeel_linux::children::end_with;
 use evenkeel_linux::pid_stat;
+use evenkeel_linux::process::threads;
 
 /// How often threads are looked at.
 const SAMPLE_MS: u64 = 50;
@@ -209,7 +210,7 @@ impl Seen {
             let pid = pids[next];
             next += 1;
             self.look(pid);
-            for tid in tasks(pid) {
+            for tid in threads(pid) {
                 let children = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children"));
                 let children = children.unwrap_or_default();
                 pids.extend(children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
@@ -218,7 +219,7 @@ impl Seen {
     }
 
     fn look(&mut self, pid: u32) {
-        for tid in tasks(pid) {
+        for tid in threads(pid) {
             let dir = format!("/proc/{pid}/task/{tid}");
             let stat = std::fs::read_to_string(format!("{dir}/stat")).ok();
             let Some(stat) = stat.and_then(|text| pid_stat::parse(&text).ok()) else { continue };
@@ -243,11 +244,6 @@ impl Seen {
     fn migrations(&self) -> Option<u64> {
         self.threads.values().map(|t| t.migrations).sum()
     }
-}
-
-fn tasks(pid: u32) -> Vec<u32> {
-    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 #[cfg(test)]

@@ -74,10 +74,8 @@ impl ContainedLoads {
     /// What a load calls its process and thread, in this process's pid namespace.
     pub fn host_ids(&self, spec: usize, inside: &Progress) -> Option<(u32, u32)> {
         let pid = self.containers.of(spec)?.1;
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-        let mut threads = threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let tid = threads
-            .find(|tid: &u32| inner_pid(&format!("/proc/{pid}/task/{tid}/status")) == Some(inside.tid))?;
+        let is_it = |tid: &u32| inner_pid(&format!("/proc/{pid}/task/{tid}/status")) == Some(inside.tid);
+        let tid = evenkeel_linux::process::threads(pid).into_iter().find(is_it)?;
         Some((pid, tid))
     }
 
