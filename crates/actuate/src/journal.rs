@@ -24,7 +24,6 @@ pub const VERSION: u32 = 4;
 /// Who wrote a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// [`VERSION`].
     pub version: u32,
     /// Boot in which the values were found: cgroups and tasks do not outlive it.
     pub boot: BootId,
@@ -72,7 +71,6 @@ pub enum Record {
     Header(Header),
     /// A property as it was found, before its first write.
     Found {
-        /// Whose.
         target: Target,
         original: Setting,
         /// How to recognise the target.
@@ -80,7 +78,6 @@ pub enum Record {
     },
     /// A value about to be written for the first time.
     Wrote {
-        /// Whose.
         target: Target,
         to: Setting,
     },

@@ -70,7 +70,6 @@ pub struct TaskFacts {
 /// The kernel as actuation sees it. Methods that take a task's number do not check who it is: the caller does, before
 /// and after (see [`Kernel::identity`]).
 pub trait Kernel {
-    /// Which boot this is.
     fn boot_id(&mut self) -> Result<BootId, KernelError>;
 
     /// Time since boot in clock ticks, the clock of [`TaskId::start_time`].

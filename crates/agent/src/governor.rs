@@ -40,7 +40,6 @@ pub trait Governed {
 
     fn processes(&self) -> Vec<u32>;
 
-    /// Sets its quota.
     fn set_quota(&mut self, quota: &CpuQuota) -> Result<(), String>;
 
     /// Those of its processes that no quota holds back, if that is not all or none.

@@ -36,7 +36,6 @@ pub struct Summary {
     pub ignored: usize,
 }
 
-/// What an audit found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub summary: Summary,

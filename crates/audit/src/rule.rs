@@ -37,7 +37,6 @@ evenkeel_base::named! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub rule: String,
-    /// Pass, fail or unknown.
     pub status: Status,
     /// How much it matters (for a pass: how much a fail would).
     pub severity: Severity,

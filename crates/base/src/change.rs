@@ -27,13 +27,10 @@ pub fn is_kubepods(part: &str) -> bool {
     matches!(part, "kubepods" | "kubepods.slice")
 }
 
-/// What is changed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Target {
-    /// One thread.
     Task(TaskId),
-    /// One cgroup.
     Group(GroupRef),
     /// One property of the host's network.
     Net(NetKnob),
@@ -134,7 +131,6 @@ impl fmt::Display for NetKnob {
 }
 
 crate::named! {
-/// Which property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Knob {
@@ -164,23 +160,17 @@ pub enum Knob {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Setting {
-    /// For [`Knob::Affinity`].
     Affinity(CpuSet),
-    /// For [`Knob::Sched`].
     Sched(SchedAttr),
     /// For [`Knob::Weight`]: the raw number of the group's own file.
     Weight(u64),
-    /// For [`Knob::GroupIdle`].
     GroupIdle(bool),
-    /// For [`Knob::Quota`].
     Quota(CpuQuota),
-    /// For [`Knob::Cpuset`].
     Cpuset(CpuSet),
     /// For [`Knob::RtRuntime`], microseconds; -1 is the kernel's "no limit" and exists in v1 files only.
     RtRuntime(i64),
     /// For [`Knob::Net`], in the one form in which values of that property are compared.
     Net(String),
-    /// For [`Knob::Scheduler`].
     Scheduler(HostScheduler),
 }
 
@@ -230,16 +220,13 @@ impl fmt::Display for Setting {
 /// One property of one target, to be set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// What is changed.
     pub target: Target,
     /// The value it is to have.
     pub to: Setting,
-    /// The reason, for people.
     pub why: String,
 }
 
 impl Change {
-    /// The property changed.
     pub fn knob(&self) -> Knob {
         self.to.knob()
     }

@@ -34,7 +34,6 @@ impl CpuSetError {
 }
 
 impl CpuSet {
-    /// The empty set.
     pub const fn new() -> Self {
         Self { words: Vec::new() }
     }
@@ -104,19 +103,16 @@ impl CpuSet {
         })
     }
 
-    /// The lowest CPU.
     pub fn first(&self) -> Option<u32> {
         self.iter().next()
     }
 
-    /// CPUs in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let len = self.words.len().max(other.words.len());
         self.zip(other, len, |a, b| a | b)
     }
 
-    /// CPUs in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let len = self.words.len().min(other.words.len());

@@ -10,7 +10,6 @@ use crate::CpuSet;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Known<T> {
-    /// What was read.
     Value(T),
     /// Why nothing was read, such as `/proc/pressure/cpu: no such file (os error 2)`.
     Unknown(String),
@@ -59,7 +58,6 @@ impl<T, E: std::fmt::Display> From<Result<T, E>> for Known<T> {
 pub struct HostFacts {
     /// Kernel release, such as `6.12.9-amd64`.
     pub release: Known<String>,
-    /// Boot parameters.
     pub cmdline: Known<KernelParams>,
     /// Interrupts that have a number (`/proc/irq`); those of each CPU (timer, rescheduling) are not listed.
     pub irqs: Known<Vec<Irq>>,
@@ -99,7 +97,6 @@ pub struct HostFacts {
 /// The kernel's command line.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KernelParams {
-    /// As written.
     pub text: String,
     /// `name=value` or `name`, in order; quotes removed.
     pub params: Vec<(String, Option<String>)>,
@@ -199,7 +196,6 @@ pub struct Pressure {
 /// Autogroup of one process (`/proc/PID/autogroup`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Autogroup {
-    /// The process.
     pub tgid: u32,
     /// Number of its autogroup; `None` when it is in none.
     pub group: Option<u64>,
@@ -210,7 +206,6 @@ pub struct Autogroup {
 /// Where a process's memory is (`/proc/PID/numa_maps`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskMemory {
-    /// The process.
     pub tgid: u32,
     /// Bytes on each node, ascending by node, or why they could not be read.
     pub bytes_by_node: Known<Vec<(u32, u64)>>,
@@ -238,17 +233,13 @@ pub struct CpusetGroup {
 /// Mount points of the hierarchies, on the host looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Mounts {
-    /// The cpu controller.
     pub cpu: Option<Mount>,
-    /// The cpuset controller.
     pub cpuset: Option<Mount>,
 }
 
-/// One mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     /// Directory, such as `/sys/fs/cgroup`.
     pub path: String,
-    /// cgroup v2.
     pub v2: bool,
 }

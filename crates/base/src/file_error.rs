@@ -6,7 +6,6 @@ use std::path::Path;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}:{line}: {what}")]
 pub struct FileError {
-    /// The file.
     pub path: String,
     /// Line, from 1.
     pub line: usize,

@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit<T> {
-    /// At most this.
     Value(T),
-    /// No limit.
     Max,
 }
 

@@ -24,9 +24,7 @@ pub struct Observation {
     pub groups: Vec<GroupView>,
     /// Containers found, by runtime or by cgroup path.
     pub containers: Vec<ContainerView>,
-    /// Pods found.
     pub pods: Vec<PodView>,
-    /// Virtual machines found.
     pub vms: Vec<VmView>,
     /// Threads that ended within the interval, by group; empty where no one counts them.
     #[serde(default)]
@@ -88,7 +86,6 @@ impl HostView {
 pub struct CpuView {
     /// Logical number.
     pub cpu: u32,
-    /// Busy, percent.
     pub busy_pct: f64,
     /// Stolen by the hypervisor, percent.
     pub steal_pct: Option<f64>,
@@ -100,7 +97,6 @@ pub struct CpuView {
 /// One thread over an interval. Indices point into the observation's own lists.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct TaskView {
-    /// Who.
     pub id: TaskId,
     /// Parent process, 0 for none.
     pub ppid: u32,
@@ -170,7 +166,6 @@ pub struct GroupView {
     pub raw_weight: Option<u64>,
     /// Whether the files are those of cgroup v2.
     pub v2: bool,
-    /// Bandwidth limit.
     pub quota: Option<CpuQuota>,
     /// Effective cpuset of the tasks in it.
     pub cpuset: Option<CpuSet>,
@@ -298,7 +293,6 @@ impl PodView {
     }
 }
 
-/// A virtual machine.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct VmView {
     /// Name (libvirt's, or qemu's `-name`, or `qemu-PID`).

@@ -12,7 +12,6 @@ pub const KERNEL_DEFAULT: &str = "kernel default";
 /// A measured value with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Best estimate.
     pub value: f64,
     /// Lower end of the interval.
     pub low: f64,
@@ -23,7 +22,6 @@ pub struct Estimate {
 /// An effect of the changes in force, with an interval that holds at every time it is looked at (95 %).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// Best estimate.
     pub value: f64,
     /// Lower end of the interval; `None` until there is one.
     pub low: Option<f64>,
@@ -148,7 +146,6 @@ pub struct Stage {
     pub fulfilment_estimated: bool,
     /// Whether the settings were kept afterwards; `None` for a stage that decided nothing.
     pub kept: Option<bool>,
-    /// The decision in words.
     pub why: String,
     /// What was predicted for it; `None` where nothing was.
     // Left out of the history where there is none: runs have thousands of stages.
@@ -178,7 +175,6 @@ pub struct ChangeRecord {
     pub from: String,
     /// Value now.
     pub to: String,
-    /// Reason.
     pub why: String,
     /// Measured effect in words; `None` until measured.
     pub effect: Option<String>,
@@ -214,7 +210,6 @@ pub struct GuaranteeStatus {
     /// Whether the CPU promised is meant as `supply` or as `rate`.
     #[serde(default)]
     pub mean: String,
-    /// How it stands.
     pub state: PromiseState,
     /// How the last window stands as supply, whatever was meant; `None` until it is judged.
     #[serde(default)]
@@ -247,7 +242,6 @@ pub struct GuaranteeStatus {
     pub tasks: u32,
     /// By what it is kept, such as `weight of /docker/ab12`.
     pub lever: String,
-    /// The judgement in words.
     pub why: String,
 }
 
@@ -336,7 +330,6 @@ pub struct GovernorStatus {
     pub why: String,
 }
 
-/// The agent's own cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct SelfCost {
     /// Percent of one CPU over the run; `None` when it could not be read.
@@ -363,7 +356,6 @@ pub struct TakenOver {
 pub struct RunRecord {
     /// Scope as the user gave it.
     pub scope: Vec<String>,
-    /// The agent's pid.
     pub pid: u32,
     /// Wall clock at the start, nanoseconds since 1970.
     pub started_ns: u64,
@@ -377,7 +369,6 @@ pub struct RunRecord {
     pub stages: Vec<Stage>,
     /// Changes in force.
     pub changes: Vec<ChangeRecord>,
-    /// The agent's own cost.
     pub own_cost: SelfCost,
     /// Promised shares and how they stand.
     #[serde(default)]

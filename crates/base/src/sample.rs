@@ -35,7 +35,6 @@ pub struct ExitedSample {
     /// Path of the cpu controller's group they died in, below the mount; `None` when the group is gone, too, and was
     /// never seen.
     pub path: Option<String>,
-    /// Threads.
     pub tasks: u64,
     /// Time on a CPU over their whole lives, nanoseconds.
     pub ran_ns: u64,
@@ -61,7 +60,6 @@ pub struct CpuTimes {
 /// Counters of one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct TaskSample {
-    /// Whose counters these are.
     pub id: TaskId,
     /// CPU it ran on last.
     pub cpu: Option<u32>,

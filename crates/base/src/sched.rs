@@ -30,7 +30,6 @@ impl Nice {
         Self(value.clamp(-20, 19) as i8)
     }
 
-    /// The number.
     pub fn get(self) -> i32 {
         i32::from(self.0)
     }
@@ -71,15 +70,12 @@ crate::named! {
 pub enum SchedPolicy {
     /// `SCHED_OTHER`, the default.
     Other = "other",
-    /// `SCHED_FIFO`.
     Fifo = "fifo",
-    /// `SCHED_RR`.
     Rr = "rr",
     /// `SCHED_BATCH`: like `SCHED_OTHER` but a waking task does not preempt.
     Batch = "batch",
     /// `SCHED_IDLE`: weight 3, preempted by every other fair task.
     Idle = "idle",
-    /// `SCHED_DEADLINE`.
     Deadline = "deadline",
     /// `SCHED_EXT`: handled by a BPF scheduler while one is loaded.
     Ext = "ext",
@@ -139,7 +135,6 @@ pub struct SchedAttr {
     /// The period of `SCHED_DEADLINE` in nanoseconds, which is its relative deadline, too; `None` under other policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_ns: Option<u64>,
-    /// `SCHED_FLAG_RESET_ON_FORK`.
     pub reset_on_fork: bool,
 }
 

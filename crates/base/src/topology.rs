@@ -27,7 +27,6 @@ pub struct Topology {
     pub allowed: CpuSet,
 }
 
-/// One logical CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
     /// Logical number.
@@ -42,7 +41,6 @@ pub struct Cpu {
     pub socket: Option<u32>,
     /// Die within the socket.
     pub die: Option<u32>,
-    /// NUMA node.
     pub node: Option<u32>,
     /// Physical core, numbered uniquely over the whole host by its lowest logical CPU.
     pub core: Option<u32>,
@@ -54,7 +52,6 @@ pub struct Cpu {
     pub capacity: Option<u32>,
 }
 
-/// One NUMA node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Node {
     /// Node number.

@@ -76,7 +76,6 @@ impl Histogram {
         histogram
     }
 
-    /// Counts a wait.
     pub fn add(&mut self, ns: u64) {
         self.add_many(ns, 1);
     }
@@ -88,7 +87,6 @@ impl Histogram {
         }
     }
 
-    /// Adds another's counts.
     pub fn merge(&mut self, other: &Self) {
         for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
             add_up(sum, *count);
@@ -102,7 +100,6 @@ impl Histogram {
         }
     }
 
-    /// Waits counted.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }

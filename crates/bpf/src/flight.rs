@@ -49,7 +49,6 @@ pub enum Left {
     Blocked,
     /// Stopped by a signal or a tracer.
     Stopped,
-    /// It is no more.
     Ended,
 }
 
@@ -167,7 +166,6 @@ impl Event {
     }
 }
 
-/// A thread that ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     /// `CLOCK_MONOTONIC`, ns.

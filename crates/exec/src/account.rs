@@ -16,7 +16,6 @@ use super::{Bounds, Spec, WaitSource};
 /// An account, as its document has it. What is not known is `None`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Account {
-    /// `evenkeel.exec/v1`.
     pub schema: &'static str,
     pub command: Vec<String>,
     pub bounds: Bounds,

@@ -59,7 +59,6 @@ pub enum Leftover {
 #[derive(Debug, Clone, Default)]
 pub struct Spec {
     pub command: Vec<OsString>,
-    /// What it may have.
     pub bounds: Bounds,
     /// Descendants that outlive it.
     pub leftover: Leftover,
@@ -81,7 +80,6 @@ pub enum ExecError {
     /// It is there and cannot be executed.
     #[error("{0}: {1}")]
     NotExecutable(String, io::Error),
-    /// A system call failed.
     #[error("{what}: {error}")]
     System { what: String, error: io::Error },
 }
@@ -107,7 +105,6 @@ impl From<NoGroup> for ExecError {
     }
 }
 
-/// A command that runs.
 #[derive(Debug)]
 pub struct Running<'a> {
     group: Option<&'a ExecGroup>,

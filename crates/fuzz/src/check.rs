@@ -30,7 +30,6 @@ pub fn keep_panics_quiet() {
     }));
 }
 
-/// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     Panic(String),

@@ -18,7 +18,6 @@ use crate::launch::PREFIX;
 #[error("no cgroups for tenants: {0}")]
 pub struct NoCgroups(pub String);
 
-/// The mounted cgroup hierarchies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupMounts {
     cpu: Hierarchy,

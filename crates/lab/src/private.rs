@@ -39,7 +39,6 @@ impl PrivateDir {
             .map(Self)
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         self.0.path()
     }

@@ -86,7 +86,6 @@ pub struct CpuLimits {
     /// The scheduler's load weight: shares as they are, `weight * 1024 / 100`, 3 for `cpu.idle` groups
     /// (`WEIGHT_IDLEPRIO` in `kernel/sched/sched.h`).
     pub load_weight: Option<u64>,
-    /// Bandwidth.
     pub quota: Option<CpuQuota>,
 }
 

@@ -31,7 +31,6 @@ pub struct GroupError {
     pub path: PathBuf,
     /// What was written, if it was a write.
     pub value: Option<String>,
-    /// The kernel's answer.
     pub error: io::Error,
 }
 
@@ -55,7 +54,6 @@ impl Cgroup {
         Ok(Self { dir, v2 })
     }
 
-    /// Its directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

@@ -6,7 +6,6 @@ use crate::{ParseError, ReadError, Root};
 pub struct Mount {
     /// Directory inside the file system that is mounted (`/` unless a part is, as in a container).
     pub root: String,
-    /// Where.
     pub mount_point: String,
     /// File system type: `cgroup`, `cgroup2`, ...
     pub fs_type: String,
@@ -55,14 +54,11 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A mounted cgroup hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Where it is mounted.
     pub mount_point: String,
     /// The part of it that is mounted there.
     pub root: String,
-    /// cgroup v2.
     pub v2: bool,
 }
 
@@ -106,11 +102,9 @@ pub struct Hierarchies {
     pub layout: Layout,
     /// Hierarchy with the `cpu` controller: weights and quotas act here.
     pub cpu: Option<Hierarchy>,
-    /// Hierarchy with `cpuset`.
     pub cpuset: Option<Hierarchy>,
     /// v1 `cpuacct`, often the same mount as `cpu`.
     pub cpuacct: Option<Hierarchy>,
-    /// Hierarchy with `memory`.
     pub memory: Option<Hierarchy>,
     /// The v2 hierarchy, with or without controllers.
     pub unified: Option<Hierarchy>,

@@ -15,7 +15,6 @@ pub struct PidStat {
     pub pid: u32,
     /// Name: any bytes but NUL, parentheses, spaces and newlines included.
     pub comm: String,
-    /// State letter.
     pub state: char,
     /// Parent process, 0 for none.
     pub ppid: u32,

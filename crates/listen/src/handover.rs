@@ -68,7 +68,6 @@ impl Receiver {
         self.token.as_deref()
     }
 
-    /// The whole address.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -19,7 +19,6 @@ const IDLE: u64 = 300;
 pub const OTHER: &str = "other";
 
 evenkeel_base::named! {
-/// What an owner is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Container = "container",

@@ -151,7 +151,6 @@ fn document(notice: &Notice) -> String {
     format!("{document}\n")
 }
 
-/// What the thread does.
 fn run(handover: &Handover, counts: &Counts, queue: &Queue<String>, say: impl Fn(&str)) {
     let mut losses = Losses::new(format!("webhook {}", handover.receiver.name()), "notices");
     while let Ok(body) = queue.recv() {

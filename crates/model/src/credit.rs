@@ -86,7 +86,6 @@ impl Rule {
         }
     }
 
-    /// The rule, for people.
     pub fn words(&self) -> String {
         match *self {
             Self::None => "nothing".into(),

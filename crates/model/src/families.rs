@@ -14,7 +14,6 @@ const NEAR: usize = 4;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Family {
-    /// Name, for people.
     pub name: String,
     /// Product names that are of it; `*` stands for anything.
     pub names: Vec<String>,

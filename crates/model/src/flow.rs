@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 const NOTHING: f64 = 1e-12;
 
-/// A flow network.
 #[derive(Debug, Clone)]
 pub(crate) struct Network {
     /// Edges leaving each node; edge `e ^ 1` is the reverse of `e`.
@@ -32,12 +31,10 @@ impl Network {
         index
     }
 
-    /// Changes an edge's capacity.
     pub fn set_capacity(&mut self, edge: usize, capacity: f64) {
         self.capacity[edge] = capacity;
     }
 
-    /// From and to.
     pub fn ends(&self, edge: usize) -> (usize, usize) {
         (self.to[edge ^ 1], self.to[edge])
     }

@@ -45,7 +45,6 @@ pub struct CaptureOptions {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Captured {
     pub files: u64,
-    /// Bytes in them.
     pub bytes: u64,
     /// Threads in the second sample.
     pub tasks: u64,

@@ -34,7 +34,6 @@ const LONGEST_NS: u64 = 30 * 86_400_000_000_000;
 pub enum RecordingError {
     #[error("reading a recording: {0}")]
     Read(#[from] io::Error),
-    /// It is something else.
     #[error("not a recording ({SCHEMA}): {0}")]
     Other(String),
 }

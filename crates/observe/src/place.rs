@@ -35,7 +35,6 @@ impl Place {
     }
 }
 
-/// The places seen.
 #[derive(Debug)]
 pub(crate) struct PlaceCache {
     root: Root,

@@ -79,15 +79,12 @@ pub enum Role {
 }
 }
 
-/// The whole demonstration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DemoReport {
-    /// [`SCHEMA`].
     pub schema: String,
     /// Start, RFC 3339.
     pub started: Option<String>,
-    /// Length, seconds.
     pub seconds: Option<f64>,
     pub version: String,
     /// CPUs used.
@@ -135,7 +132,6 @@ pub struct PutBack {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DemoRun {
-    /// Arrangement.
     pub scene: Scene,
     pub kind: Kind,
     /// CPU wanted by all loads together, percent of one CPU.
@@ -172,7 +168,6 @@ pub struct DemoRun {
     pub seconds_to_settle: Option<f64>,
     pub choice: String,
     pub why: String,
-    /// Utilisation over time.
     pub timeline: Vec<Moment>,
     pub tasks: Vec<DemoTask>,
     /// Where each load ran, before and after.
@@ -192,7 +187,6 @@ pub struct DemoStage {
     pub role: Role,
     /// Start on the timeline's clock, seconds.
     pub start_s: f64,
-    /// Length, seconds.
     pub seconds: f64,
     /// CPU got / CPU wanted.
     pub fulfilment: Option<f64>,
@@ -245,9 +239,7 @@ pub struct CoreMap {
 pub struct DemoChange {
     pub target: String,
     pub knob: String,
-    /// Before.
     pub from: String,
-    /// After.
     pub to: String,
     pub why: String,
     pub effect: Option<String>,

@@ -27,13 +27,11 @@ pub enum Kind {
     Text,
     Integer,
     Number,
-    /// yes or no.
     Bool,
     Instant,
     List,
 }
 
-/// A field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// Not known: `null` in JSON, empty in CSV, `?` in text. Never 0.
@@ -44,7 +42,6 @@ pub enum Value {
     Integer(i64),
     /// A number; text shows the field's decimals, JSON and CSV all of it (to nine).
     Number(f64),
-    /// yes or no.
     Bool(bool),
     /// Nanoseconds since 1970: RFC 3339 in UTC with milliseconds.
     Instant(u64),

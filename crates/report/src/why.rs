@@ -204,7 +204,6 @@ pub struct ThrottledBy {
 /// `evenkeel.why/v1`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Target {
-    /// `evenkeel.why/v1`.
     pub schema: &'static str,
     pub target: String,
     /// `bpf`, or `proc` where that is not to be had.
@@ -299,7 +298,6 @@ pub struct Column {
 /// `evenkeel.why-all/v1`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Host {
-    /// `evenkeel.why-all/v1`.
     pub schema: &'static str,
     /// When it began, RFC 3339.
     pub started: Option<String>,

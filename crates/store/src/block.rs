@@ -30,7 +30,6 @@ const PART_ZSTD_LEVEL: i32 = 1;
 /// What is known of a task beyond its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct TaskInfo {
-    /// Name (`comm`).
     pub comm: String,
     /// cgroup path below the cpu controller's mount.
     pub group: Option<String>,
@@ -55,7 +54,6 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Samples that were added.
     pub fn samples(&self) -> u32 {
         self.samples
     }
@@ -100,7 +98,6 @@ impl BlockWriter {
         self.samples += 1;
     }
 
-    /// Samples added.
     pub fn samples(&self) -> u32 {
         self.samples
     }
@@ -115,7 +112,6 @@ impl BlockWriter {
         self.last.monotonic_ns.saturating_sub(self.first_monotonic_ns)
     }
 
-    /// The last sample added.
     pub fn last(&self) -> &Sample {
         &self.last
     }
@@ -230,7 +226,6 @@ pub struct BlockReader {
 }
 
 impl BlockReader {
-    /// Opens a compressed block.
     pub fn new(compressed: &[u8]) -> Result<Self, Damaged> {
         let mut bytes = Vec::new();
         unpack(compressed, &mut bytes)?;

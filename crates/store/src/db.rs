@@ -146,7 +146,6 @@ pub struct Limits {
 }
 }
 
-/// The history.
 #[derive(Debug)]
 pub struct Store {
     pub(crate) db: Connection,

@@ -36,7 +36,6 @@ pub enum Kind {
 pub struct Moment {
     /// When it was over, nanoseconds since 1970.
     pub at_ns: u64,
-    /// What it is about.
     pub kind: Kind,
     /// Settings in force, or those it is about.
     pub settings: String,
@@ -52,7 +51,6 @@ pub struct Moment {
     pub wait_pct: Option<f64>,
     /// Who got most.
     pub busiest: Vec<Busy>,
-    /// What happened, in words.
     pub text: String,
 }
 
@@ -79,7 +77,6 @@ impl Moment {
 /// How much earlier than a step a sample may come that ends it, seconds.
 const EARLY_S: f64 = 0.1;
 
-/// What is asked for.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
     /// Shortest time that rates are about, seconds.

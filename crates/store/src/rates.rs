@@ -23,9 +23,7 @@ pub struct Rates {
     pub to_ns: u64,
     /// Time covered by samples, seconds: less than the difference when no agent ran for a while.
     pub seconds: f64,
-    /// Samples used.
     pub samples: u64,
-    /// Damaged blocks passed over.
     pub damaged_blocks: u64,
     /// Tasks that ran or waited, by identity.
     pub tasks: Vec<TaskRate>,
@@ -38,7 +36,6 @@ pub struct Rates {
 /// A thread over the time covered.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TaskRate {
-    /// Who.
     pub id: TaskId,
     /// Names; `None` when they were never told.
     pub info: Option<Arc<TaskInfo>>,
@@ -70,7 +67,6 @@ pub struct GroupRate {
 pub struct CpuRate {
     /// Logical number.
     pub cpu: u32,
-    /// Busy, percent.
     pub busy_pct: f64,
     /// Interrupts, percent (part of busy).
     pub irq_pct: f64,

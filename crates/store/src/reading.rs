@@ -10,7 +10,6 @@ use crate::block::{BlockReader, Infos};
 use crate::db::{Store, StoreError};
 use crate::tail::Parts;
 
-/// A sample as kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredSample {
     /// Session (one writer from its start to its end) it belongs to: only samples of one session have comparable
@@ -18,7 +17,6 @@ pub struct StoredSample {
     pub session: i64,
     /// Boot of the host it was taken in: task identities are unique within it.
     pub boot_id: Arc<str>,
-    /// The counters.
     pub sample: Sample,
 }
 

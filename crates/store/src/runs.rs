@@ -21,7 +21,6 @@ pub struct TrialWindow {
     pub settings: String,
     /// Wall clock at the start, nanoseconds since 1970.
     pub started_ns: u64,
-    /// Length, seconds.
     pub seconds: f64,
     /// CPU got by the scope, percent of one CPU.
     pub cpu_pct: f64,
@@ -37,7 +36,6 @@ pub struct TrialWindow {
     pub protected_p99_ms: Vec<Option<f64>>,
 }
 
-/// A run as kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredRun {
     pub id: RunId,

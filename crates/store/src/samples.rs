@@ -33,7 +33,6 @@ pub struct Usage {
     pub blocks: u64,
     /// Wall clock of the oldest and the newest sample, nanoseconds since 1970.
     pub span_ns: Option<(u64, u64)>,
-    /// Runs recorded.
     pub runs: u64,
 }
 
@@ -107,7 +106,6 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the samples pending.
     pub fn flush(&mut self) -> Result<(), StoreError> {
         let taken = self.leave_what_was_taken();
         let pending = std::mem::take(&mut self.pending);

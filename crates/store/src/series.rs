@@ -92,12 +92,10 @@ pub struct Step {
     pub waits: Option<Histogram>,
 }
 
-/// The course.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Series {
     /// Step by step, without gaps.
     pub steps: Vec<Step>,
-    /// Damaged blocks passed over.
     pub damaged_blocks: u64,
     /// Of a process: all that had its number then, by when each was seen first (wall clock, nanoseconds since 1970), with its name.
     pub processes: Vec<(u64, Option<String>)>,

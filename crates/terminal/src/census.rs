@@ -43,7 +43,6 @@ pub struct Numbers {
     pub network: Option<NetworkRate>,
 }
 
-/// Somebody.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
     pub key: Key,
@@ -66,12 +65,10 @@ pub struct Item {
     pub target: Option<String>,
 }
 
-/// Everybody.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Census {
     /// Owners before what is in them.
     pub items: Vec<Item>,
-    /// By [`Key`].
     pub by_key: HashMap<Key, usize>,
 }
 

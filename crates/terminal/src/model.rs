@@ -28,11 +28,8 @@ pub enum Event {
     Size(u16, u16),
     /// The host was looked at, or why it could not be.
     Looked(Result<Box<Look>, String>),
-    /// The answer to [`Errand::Why`].
     Why(u64, Result<String, String>),
-    /// The answer to [`Errand::ReadRunning`].
     Running(Result<Running, String>),
-    /// The answer to [`Errand::ReadPast`].
     Past(Result<Option<Recorded>, String>),
     /// The terminal can no longer be read.
     Closed,
@@ -79,13 +76,11 @@ pub struct Model {
     pub skin: Skin,
     /// Time between two looks.
     pub interval: Duration,
-    /// No one looks.
     pub paused: bool,
     /// Columns and lines.
     pub size: (u16, u16),
     pub screen: Screen,
     pub over: Option<Over>,
-    /// What was seen last.
     pub look: Option<Box<Look>>,
     /// Why nothing is seen any more.
     pub failed: Option<String>,
@@ -102,7 +97,6 @@ pub struct Model {
     pub tree: List,
     /// Who is chosen: the cursor goes where he goes.
     pub follow: Option<Key>,
-    /// Who ran where.
     pub heat: Heat,
     /// What the heat map's lines are.
     pub heat_lines: heat::Lines,

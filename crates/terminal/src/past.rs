@@ -25,7 +25,6 @@ pub struct Recorded {
     pub to_ns: u64,
     /// In order.
     pub moments: Vec<Moment>,
-    /// Damaged blocks passed over.
     pub damaged: u64,
     /// The oldest and the newest sample kept; `None` where there is none.
     pub kept_ns: Option<(u64, u64)>,

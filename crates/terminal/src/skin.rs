@@ -5,7 +5,6 @@ use ratatui::style::{Color, Modifier, Style};
 /// What may be used on this terminal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Skin {
-    /// Only ASCII.
     pub ascii: bool,
     /// Colours, next to what says the same without.
     pub colour: bool,

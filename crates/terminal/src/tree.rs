@@ -192,7 +192,6 @@ pub struct Order {
 pub struct Line {
     /// Index in the census.
     pub at: usize,
-    /// Levels above.
     pub depth: usize,
     /// Whether what is inside is shown; `None` where nothing is inside.
     pub open: Option<bool>,

@@ -10,7 +10,6 @@ use super::expand::placeholders;
 use super::file::{Lever, ParameterKind, ParameterSpec, Tune, TuneFile};
 use super::reading::{Constraint, Reading};
 
-/// Checks one file.
 pub(super) struct Checker<'a> {
     pub path: &'a Path,
     pub text: &'a str,

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 /// Why a search could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
-    /// A file.
     #[error("{path}: {error}")]
     Io { path: PathBuf, error: io::Error },
     #[error("{0}: another evenkeel tune is at work there")]

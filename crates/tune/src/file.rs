@@ -12,7 +12,6 @@ use super::check::Checker;
 use super::expand::Settings;
 use super::reading::{Constraint, Reading};
 
-/// The whole file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TuneFile {
@@ -32,7 +31,6 @@ pub struct TuneFile {
     /// Such as `p99 < 20`.
     #[serde(default)]
     pub constraints: Vec<String>,
-    /// When to end.
     #[serde(default)]
     pub budget: BudgetSpec,
     #[serde(default)]
@@ -60,13 +58,11 @@ pub struct ParameterSpec {
     pub sets: Option<Lever>,
 }
 
-/// See [`ParameterSpec::kind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ParameterKind {
     Integer,
     Real,
-    /// One of several.
     Choice,
 }
 
@@ -182,7 +178,6 @@ pub struct QuantitySpec {
     pub price: BTreeMap<String, f64>,
 }
 
-/// When to end.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetSpec {
@@ -195,9 +190,7 @@ evenkeel_base::defaults! {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SearchSpec {
-    /// See [`Method`].
     pub method: Method = Method::Bayesian,
-    /// Of everything drawn.
     pub seed: u64 = 1,
     /// Runs a point must have had before it counts as the best.
     pub repeats: usize = 3,
@@ -220,7 +213,6 @@ pub struct SimulateSpec {
     pub task: Option<String>,
     /// `got_pct`, `events_per_s` or `wait_p99_ms`.
     pub quantity: SimQuantity,
-    /// Points looked at.
     #[serde(default = "sixty")]
     pub points: usize,
 }

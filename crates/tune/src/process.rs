@@ -17,7 +17,6 @@ const POLL: Duration = Duration::from_millis(5);
 /// Most of an output that is read: its end.
 const MOST: u64 = 4 << 20;
 
-/// How processes are started.
 #[derive(Debug, Clone)]
 pub struct Runner {
     /// This program's own file, which has the command `exec`.
@@ -38,7 +37,6 @@ pub(super) struct Order {
     pub prefix: PathBuf,
 }
 
-/// What a process wrote.
 #[derive(Debug)]
 pub(super) struct Output {
     pub stdout: String,

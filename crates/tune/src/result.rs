@@ -31,7 +31,6 @@ pub struct Candidate {
     /// The objective with its 95 % interval, of the runs that decide; ends are `None` where a single run shows none.
     pub value: f64,
     pub low: Option<f64>,
-    /// Upper end.
     pub high: Option<f64>,
     pub runs: usize,
     /// Means of all quantities over the runs that decide, by name.
@@ -45,7 +44,6 @@ pub struct Gain {
     pub value: f64,
     /// Lower end of the 95 % interval.
     pub low: Option<f64>,
-    /// Upper end.
     pub high: Option<f64>,
     /// In percent of the present value; `None` where that is 0.
     pub pct: Option<f64>,
@@ -54,7 +52,6 @@ pub struct Gain {
 /// The document `evenkeel.tune/v1`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct TuneResult {
-    /// `evenkeel.tune/v1`.
     pub schema: &'static str,
     pub name: String,
     pub method: String,
@@ -69,7 +66,6 @@ pub struct TuneResult {
     pub failures: usize,
     /// Time of all runs, seconds.
     pub seconds: f64,
-    /// Stopped before its end.
     pub interrupted: bool,
     /// The best settings; `None` where none works and keeps the constraints.
     pub best: Option<Candidate>,

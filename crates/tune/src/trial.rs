@@ -29,7 +29,6 @@ pub enum TrialEnd {
     Measured(Vec<f64>),
     /// Nothing to compare; why.
     Failed(String),
-    /// Stopped by the user.
     Stopped,
 }
 

@@ -32,7 +32,6 @@ pub enum Owner {
     Cgroup {
         /// Inode of its directory.
         id: u64,
-        /// Depth.
         level: u32,
     },
     /// Sockets whose `net_cls.classid` is this.

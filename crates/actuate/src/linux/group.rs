@@ -23,7 +23,6 @@ pub(super) struct Groups {
     cpu: Option<Hierarchy>,
     /// The v1 hierarchy of the cpuset controller.
     cpuset: Option<Hierarchy>,
-    /// The v2 hierarchy.
     unified: Option<Hierarchy>,
 }
 

@@ -36,7 +36,6 @@ struct Thread {
 }
 
 impl Demand {
-    /// Nothing seen yet.
     pub fn new() -> Self {
         Self::default()
     }

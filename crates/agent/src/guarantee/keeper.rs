@@ -73,7 +73,6 @@ pub(super) struct Messages {
     pub(super) notes: Vec<String>,
 }
 
-/// Keeps promises.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     pub(super) config: Guarantees,

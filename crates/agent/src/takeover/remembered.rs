@@ -134,7 +134,6 @@ impl Proved {
 }
 
 impl Remembered {
-    /// Nothing decided yet.
     pub fn new(boot: BootId, config: &Config) -> Self {
         Self {
             version: VERSION,

@@ -71,7 +71,6 @@ impl SignBets {
         self.most
     }
 
-    /// Pairs taken in.
     pub fn pairs(&self) -> usize {
         self.sizes.len()
     }

@@ -30,9 +30,7 @@ const MOST: usize = 10_000;
 /// What is held against a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Claim {
-    /// Not above.
     AtMost(f64),
-    /// Not below.
     AtLeast(f64),
 }
 
@@ -66,7 +64,6 @@ pub fn short(value: f64) -> String {
 pub struct Decision {
     /// Whether the claim holds; `None`: undecided.
     pub holds: Option<bool>,
-    /// The estimate.
     pub value: Option<f64>,
     /// Its interval at the level the decision was made at; ends may be infinite. `None` for what was seen in full.
     pub interval: Option<[f64; 2]>,

@@ -81,23 +81,16 @@ pub struct TaskSpec {
 }
 }
 
-/// What a task does.
+/// What a task does, see [`evenkeel_model::sim::Load`] and [`evenkeel_model::sim::DutyKind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// See [`evenkeel_model::sim::DutyKind::Wall`].
     Wall,
-    /// See [`evenkeel_model::sim::DutyKind::Closed`].
     Closed,
-    /// See [`evenkeel_model::sim::DutyKind::Open`].
     Open,
-    /// See [`evenkeel_model::sim::Load::Spin`].
     Spin,
-    /// See [`evenkeel_model::sim::Load::Runs`].
     Runs,
-    /// See [`evenkeel_model::sim::Load::Job`].
     Job,
-    /// See [`evenkeel_model::sim::Load::Idle`].
     Idle,
 }
 
@@ -115,7 +108,6 @@ pub struct TenantSpec {
     /// Units of each, see [`UnitList`]; excludes `weight`, `shares` and `count`.
     pub units: Option<UnitList>,
     pub count: u32 = 1,
-    /// Where they live.
     pub place: Place,
     /// cgroup v2 weight, 1 to 10000 (100 is the default); converted on a v1 host.
     pub weight: Option<u64>,
@@ -183,7 +175,6 @@ impl GroupSpec {
         Self { name: name.into(), parent, ..Self::default() }
     }
 
-    /// Its bandwidth limit.
     pub fn quota(&self) -> CpuQuota {
         let usec = |pct: f64| (pct / 100.0 * self.period_usec as f64).round() as u64;
         CpuQuota {

@@ -12,7 +12,6 @@ use super::{FILE, Host};
 /// Why a record could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The system refused.
     #[error("{path}: {error}")]
     Io { path: PathBuf, error: io::Error },
     /// Not a record of this version.

@@ -25,7 +25,6 @@ pub use disk::{CellRecord, RecordError};
 pub use outside::{HostUse, Predicted, StealPoint, StealRecord};
 pub use tenant::{Account, Ended, Limits, Release, RunRecord, TenantRecord};
 
-/// Value of [`Record::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-record/v1";
 /// The [`Requirement`] that a simulated record does not meet.
 pub const MEASURED: &str = "measured";
@@ -35,7 +34,6 @@ pub const FILE: &str = "record.json";
 /// An experiment with all its results so far.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// [`SCHEMA`].
     pub schema: String,
     pub name: String,
     /// What it shows, one sentence.
@@ -76,7 +74,6 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MergedShard {
     pub shard: Shard,
-    /// Where it was run.
     pub host: Host,
     /// When it was begun, RFC 3339.
     pub began: String,
@@ -139,7 +136,6 @@ impl Host {
     }
 }
 
-/// Something the experiment needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requirement {
     /// Short name, such as `quiet-host`.
@@ -177,7 +173,6 @@ impl Requirement {
 /// One repetition at one point of the sweep.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cell {
-    /// Where in the sweep.
     pub point: Point,
     /// Repetition, from 0.
     pub repetition: u32,

@@ -64,7 +64,6 @@ pub struct Release {
     pub first_instruction_late_usec: Option<f64>,
 }
 
-/// How a tenant ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "how", content = "detail")]
 pub enum Ended {
@@ -123,7 +122,6 @@ pub struct RunRecord {
     /// Verifications a second, of `openssl speed rsa2048` (its signatures are `events_per_s`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify_per_s: Option<f64>,
-    /// Where the time went.
     #[serde(flatten)]
     pub account: Account,
     /// CPUs it was seen on.

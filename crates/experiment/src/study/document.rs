@@ -7,16 +7,13 @@ use super::PointStudy;
 use crate::decide::Verdict;
 use crate::record::{Host, MEASURED};
 
-/// Value of [`Study::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-study/v1";
 
 /// Name of the file in a result folder.
 pub const FILE: &str = "study.json";
 
-/// A studied experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Study {
-    /// [`SCHEMA`].
     pub schema: String,
     pub name: String,
     pub title: String,

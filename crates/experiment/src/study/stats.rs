@@ -11,7 +11,6 @@ use crate::decide::{Mean, Quantile, Sample};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub n: usize,
-    /// Arithmetic mean.
     pub mean: f64,
     /// 95 % interval of the mean: Student's t over the repetitions, over the runs of a single one; `None` for a single value.
     pub mean_interval: Option<[f64; 2]>,
@@ -24,13 +23,9 @@ pub struct Summary {
     pub sd: f64,
     /// Percentiles.
     pub p5: f64,
-    /// 25th percentile.
     pub p25: f64,
-    /// 75th percentile.
     pub p75: f64,
-    /// 95th percentile.
     pub p95: f64,
-    /// 99th percentile.
     pub p99: f64,
 }
 
@@ -151,7 +146,6 @@ pub struct Line {
     pub slope: f64,
     /// 95 % interval of the slope by resampling the points; `None` for fewer than four.
     pub slope_interval: Option<[f64; 2]>,
-    /// Value at 0.
     pub intercept: f64,
     /// Share of the variance explained.
     pub r2: f64,

@@ -7,7 +7,6 @@ use evenkeel_experiment::record::Host;
 /// Units one tenant may have on the source's platform.
 pub const UNITS_AVAILABLE: u64 = 1155;
 
-/// A built-in experiment.
 #[derive(Debug, Clone, Copy)]
 pub struct Builtin {
     /// Name on the command line.
@@ -33,7 +32,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Number of CPUs.
     pub fn count(&self) -> u32 {
         u32::try_from(self.cpus.len()).unwrap_or(u32::MAX).max(1)
     }

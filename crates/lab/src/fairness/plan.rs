@@ -21,7 +21,6 @@ const TENANT_S: f64 = 0.02;
 const MACHINE_S: f64 = 12.0;
 
 evenkeel_base::named! {
-/// Which experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Which {
@@ -80,7 +79,6 @@ fn virtio_only() -> Vec<VmNic> {
 }
 
 evenkeel_base::named! {
-/// A kind of tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {

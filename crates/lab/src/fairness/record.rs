@@ -9,7 +9,6 @@ use crate::net::measure::Measured;
 use crate::runner::grid::{GridCell, GridOptions, GridRecord, Measures};
 use crate::vm::machine::VmThread;
 
-/// Value of [`GridRecord::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-tenants/v1";
 
 /// The experiments on tenants with all results so far.
@@ -63,7 +62,6 @@ pub struct CpuMeasured {
     pub others_pct: Option<f64>,
 }
 
-/// One tenant's CPU time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantCpu {
     pub name: String,

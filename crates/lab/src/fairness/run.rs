@@ -54,7 +54,6 @@ pub fn run(options: &Options, tools: Tools<'_>, run: &mut Run<'_>) -> Result<Ten
     run.cells(&passes, &mut Tenants { options, points, tools, stop, cpus: usable_cpus(), stock: None })
 }
 
-/// The experiments on tenants.
 struct Tenants<'a, 't> {
     options: &'a Options,
     points: Vec<Point>,

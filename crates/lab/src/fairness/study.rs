@@ -15,7 +15,6 @@ use crate::net::figures::spread;
 use crate::net::measure::{Measured, TenantMeasured};
 use crate::runner::grid::GridStudy;
 
-/// Value of [`GridStudy::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-tenants-study/v1";
 
 /// What a record says.

@@ -79,7 +79,6 @@ pub enum Arm {
     Alone = "alone",
     /// Nothing.
     Default = "kernel default",
-    /// `cpu.idle` of the cgroup.
     CpuIdle = "cpu.idle",
     /// SCHED_IDLE for each task.
     SchedIdle = "SCHED_IDLE",
@@ -103,11 +102,9 @@ impl Arm {
     }
 }
 
-/// What was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     pub services: Vec<Service>,
-    /// Batch work.
     pub batches: Vec<Batch>,
     /// CPU that batch work asks for, percent of ONE CPU, ascending; 0 is measured anyway.
     pub loads_pct: Vec<u32>,

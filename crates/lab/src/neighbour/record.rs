@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use super::plan::{Options, Point};
 use crate::runner::grid::{GridCell, GridOptions, GridRecord, Measures};
 
-/// Value of [`GridRecord::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-neighbour/v1";
 
 /// The experiment with all results so far.

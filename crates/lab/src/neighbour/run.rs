@@ -61,7 +61,6 @@ fn package(program: &str) -> &str {
     if program == "cc" { "gcc" } else { program }
 }
 
-/// The experiment.
 struct Neighbours<'a, 't> {
     options: &'a Options,
     /// All points, those that cannot be here included.

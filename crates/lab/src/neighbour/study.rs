@@ -12,7 +12,6 @@ use super::plan::{Arm, Options, Point};
 use super::record::{Cell, Measured, NeighbourRecord};
 use crate::runner::grid::GridStudy;
 
-/// Value of [`GridStudy::schema`].
 pub const SCHEMA: &str = "evenkeel.lab-neighbour-study/v1";
 
 /// Less CPU time of batch work counts as this much, percent of ONE CPU: 0.1 ms a second.

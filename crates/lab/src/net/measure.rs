@@ -28,7 +28,6 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Served<'a> {
     pub name: String,
-    /// Where it listens.
     pub address: SocketAddr,
     /// Processes whose CPU time is the tenant's.
     pub pids: Vec<u32>,
@@ -36,7 +35,6 @@ pub struct Served<'a> {
     pub link: Option<(&'a Namespace, String)>,
 }
 
-/// How long is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     /// Traffic before anything is counted.

@@ -50,7 +50,6 @@ pub struct Wiring {
     pub nic: Nic,
 }
 
-/// The sender's address.
 pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// The uplink's own address, which it has without tenants only.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);

@@ -41,7 +41,6 @@ pub trait Bench {
     /// Whether a record found in the folder is of this experiment, with the same settings.
     fn is_same(&self, record: &Self::Record) -> bool;
 
-    /// Facts of this host.
     fn host(&self) -> Host;
 
     /// A record without cells: the host, and what was looked at beforehand.
@@ -65,7 +64,6 @@ pub struct Run<'a> {
     pub again: bool,
     /// Set to end the experiment.
     pub stop: &'a AtomicBool,
-    /// Told about progress.
     pub progress: &'a mut dyn FnMut(Progress<'_>),
 }
 

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use super::now;
 
 pub trait GridOptions {
-    /// Value of [`GridRecord::schema`].
     const SCHEMA: &'static str;
 
     /// How often each point is measured.
@@ -79,7 +78,6 @@ impl<M: Default> From<M> for GridCell<M> {
 /// An experiment with all its results so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GridRecord<O, P, M> {
-    /// [`GridOptions::SCHEMA`].
     pub schema: String,
     pub name: String,
     pub version: String,
@@ -156,7 +154,6 @@ pub struct GridStudy<R, E> {
     /// The experiment's own.
     pub schema: String,
     pub name: String,
-    /// When it was begun.
     pub began: String,
     /// Whether all cells are there.
     pub complete: bool,

@@ -207,7 +207,6 @@ impl TenantGroup {
         inner.map(|group| Ok(group.entrance()?)).collect()
     }
 
-    /// Its `cpu.stat`.
     pub fn cpu_stat(&self) -> PathBuf {
         self.groups[0].dir().join("cpu.stat")
     }

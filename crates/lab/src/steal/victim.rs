@@ -14,7 +14,6 @@ use crate::launch::group::LabGroup;
 use crate::launch::{Launch, LaunchError, start};
 use crate::mounts::CgroupMounts;
 
-/// What a victim runs.
 #[derive(Debug, Clone)]
 pub struct VictimCommand<'a> {
     /// The `evenkeel` program.

@@ -17,7 +17,6 @@ pub struct Archive<W: Write> {
 }
 
 impl<W: Write> Archive<W> {
-    /// An empty one.
     pub fn new(to: W) -> Self {
         Self { to, inode: 0, written: 0 }
     }
@@ -35,7 +34,6 @@ impl<W: Write> Archive<W> {
         self.entry(name, FILE, (0, 0), data)
     }
 
-    /// A symbolic link.
     pub fn symlink(&mut self, name: &str, target: &str) -> io::Result<()> {
         self.entry(name, SYMLINK, (0, 0), target.as_bytes())
     }

@@ -55,7 +55,6 @@ impl Accel {
 pub struct Spec<'a> {
     /// Name, as `ps` shows it.
     pub name: String,
-    /// Number of vCPUs.
     pub vcpus: u32,
     pub memory_mib: u32,
     /// What runs its instructions.
@@ -81,11 +80,9 @@ pub struct Machine {
 /// A thread of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmThread {
-    /// Thread id.
     pub tid: u32,
     /// Name as qemu gives it: `CPU 0/TCG`, `IO mon_iothread`, the emulator's own.
     pub name: String,
-    /// What it does.
     pub role: Role,
 }
 

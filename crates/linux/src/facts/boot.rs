@@ -30,7 +30,6 @@ pub fn parse(text: &str) -> KernelParams {
     KernelParams { text: text.to_owned(), params }
 }
 
-/// Reads the boot parameters.
 pub fn read(root: &Root) -> Result<KernelParams, ReadError> {
     Ok(parse(&root.read("proc/cmdline")?))
 }

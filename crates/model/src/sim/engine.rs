@@ -14,7 +14,6 @@ pub(super) const RR_NS: f64 = 100_000_000.0;
 /// A picked task's first instruction: nothing shorter than this is left undone.
 pub(super) const EPSILON_NS: f64 = 0.5;
 
-/// A running simulation.
 pub(super) struct Sim<'a> {
     pub scenario: &'a Scenario,
     pub tuning: Tuning,
@@ -47,7 +46,6 @@ pub(super) struct Work {
 }
 
 impl<'a> Sim<'a> {
-    /// Runs to the end.
     pub fn run(mut self) -> Report {
         let end = self.scenario.duration_ns;
         while let Some((at, ticket, event)) = self.queue.pop() {

@@ -10,7 +10,6 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts one wait.
     pub fn add(&mut self, ns: u64) {
         let bucket = (u64::BITS - (ns / 1000).leading_zeros()) as usize;
         if self.counts.len() <= bucket {
@@ -42,7 +41,6 @@ pub struct Run {
     pub first_ns: u64,
     /// End of its last event.
     pub ended_ns: u64,
-    /// Events done.
     pub events: u64,
     /// CPU time from its start on, nanoseconds.
     pub got_ns: u64,
@@ -58,7 +56,6 @@ impl Run {
     }
 }
 
-/// What one thread got.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskReport {
     pub name: String,
@@ -94,7 +91,6 @@ pub struct TaskReport {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupReport {
     pub name: String,
-    /// Periods passed.
     pub periods: u64,
     /// Periods in which it was throttled.
     pub throttled_periods: u64,
@@ -102,7 +98,6 @@ pub struct GroupReport {
     pub throttled_s: f64,
 }
 
-/// Result of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// In the scenario's order.
@@ -117,7 +112,6 @@ pub struct Report {
     pub measured_s: f64,
     /// Simulated time reached, nanoseconds.
     pub end_ns: u64,
-    /// Events processed.
     pub events: u64,
 }
 

@@ -5,13 +5,11 @@ use evenkeel_base::{CpuQuota, CpuSet, SchedAttr, Topology};
 /// Everything one simulation needs. Deterministic: the same scenario gives the same report.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// The hardware.
     pub machine: Machine,
     /// The scheduler's version and constants.
     pub kernel: Kernel,
     /// Control groups; a parent comes before its children.
     pub groups: Vec<Group>,
-    /// Threads.
     pub tasks: Vec<Task>,
     /// Shared work that [`Load::Counter`] threads take items from: the cost of each item, nanoseconds of full-speed CPU.
     pub counters: Vec<Vec<u32>>,
@@ -21,7 +19,6 @@ pub struct Scenario {
     pub duration_ns: u64,
     /// Sums (got, waits, switches) are counted from here on, so that a start does not colour them.
     pub measure_from_ns: u64,
-    /// Seed of all randomness.
     pub seed: u64,
     /// Stop early once every task that can end has ended; loads that go on for ever do not count.
     pub stop_when_done: bool,
@@ -36,7 +33,6 @@ pub struct Machine {
     pub smt_speedup: f64,
     /// Work per CPU second relative to the reference the loads are stated for.
     pub clock: f64,
-    /// What the hypervisor does.
     pub steal: Steal,
     /// Kernel threads that wake so often a second on each CPU, at random, for [`Machine::background_ns`] each; they
     /// are not part of the report. About 20 on an idle virtual machine.
@@ -142,25 +138,20 @@ pub(super) fn scale(cpus: usize) -> f64 {
     f64::from(1 + cpus.clamp(1, 8).ilog2())
 }
 
-/// A control group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// Name, for reports.
     pub name: String,
     /// Index of the parent among the scenario's groups; `None` is the root.
     pub parent: Option<usize>,
     /// Load weight (1024 is the default of both cgroup versions).
     pub weight: f64,
-    /// Bandwidth limit.
     pub quota: CpuQuota,
     /// CPUs its tasks may use; `None` is all.
     pub cpus: Option<CpuSet>,
 }
 
-/// One thread.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// Name, for reports.
     pub name: String,
     /// Index of its group; `None` is the root.
     pub group: Option<usize>,
@@ -168,9 +159,7 @@ pub struct Task {
     pub attr: SchedAttr,
     /// CPUs it may use; `None` is all of its group.
     pub cpus: Option<CpuSet>,
-    /// What it does.
     pub load: Load,
-    /// When it starts, nanoseconds.
     pub start_ns: u64,
     /// When a load that would go on for ever ends, nanoseconds: a duty load at the end of the cycle it is in then.
     pub until_ns: Option<u64>,
@@ -180,7 +169,6 @@ pub struct Task {
     pub clock_read_ns: Option<u64>,
 }
 
-/// What a task does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Load {
     /// Works for a part of each period and sleeps the rest.
@@ -239,12 +227,10 @@ pub enum DutyKind {
 /// A change of settings while running.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timed {
-    /// When, nanoseconds.
     pub at_ns: u64,
     pub change: Setting,
 }
 
-/// What is changed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Setting {
     /// Class, nice and slice of a task.

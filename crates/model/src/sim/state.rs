@@ -17,9 +17,7 @@ pub(super) const IDLE_WEIGHT: f64 = 3.0;
 /// Something the fair class queues: a task, or a group's share of one CPU. Virtual times are nanoseconds at weight 1024.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Entity {
-    /// Load weight.
     pub weight: f64,
-    /// Virtual runtime.
     pub vruntime: f64,
     /// Virtual deadline (EEVDF).
     pub deadline: f64,
@@ -42,7 +40,6 @@ pub(super) struct Entity {
     pub delayed: bool,
     /// The slice is its own, not the kernel's.
     pub custom_slice: bool,
-    /// SCHED_IDLE.
     pub idle: bool,
 }
 
@@ -93,14 +90,12 @@ pub(super) struct GroupState {
     pub period_ns: u64,
     pub burst_ns: f64,
     pub pool: f64,
-    /// Queues throttled now.
     pub throttled: Vec<u32>,
     /// Periods passed and periods in which it was throttled.
     pub periods: u64,
     pub throttled_periods: u64,
 }
 
-/// A logical CPU.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cpu {
     /// Running task or `NONE`.
@@ -194,7 +189,6 @@ pub(super) enum Status {
     Ended,
 }
 
-/// A shared counter.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CounterState {
     /// The next item.
@@ -207,7 +201,6 @@ pub(super) struct CounterState {
     pub rounds: Vec<u64>,
 }
 
-/// A thread.
 #[derive(Debug, Clone)]
 pub(super) struct TaskState {
     pub load: Load,
@@ -260,7 +253,6 @@ pub(super) enum Behaviour {
     Other,
 }
 
-/// Phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Setup,

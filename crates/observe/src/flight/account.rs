@@ -19,7 +19,6 @@ pub struct Account {
     pub throttled_ns: u64,
     /// On a CPU that the hypervisor had given to others.
     pub stolen_ns: u64,
-    /// Asleep.
     pub slept_ns: u64,
     /// Asleep and not interruptible: disk, locks.
     pub blocked_ns: u64,

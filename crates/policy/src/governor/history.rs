@@ -73,7 +73,6 @@ impl History {
         }
     }
 
-    /// Notes that it ended.
     pub fn end(&mut self, at_s: f64) {
         self.ends.push(at_s);
         for tick in self.ticks.iter_mut().rev().take_while(|t| t.end_s > at_s) {

@@ -10,7 +10,6 @@ pub enum Verdict {
     Nothing,
     /// Another guest on the same core: this share of what is wanted, all the time.
     SharedCore { stolen: f64 },
-    /// Use is throttled.
     Throttled {
         /// The rule, once an end of throttling has shown it.
         threshold: Option<Threshold>,

@@ -40,11 +40,9 @@ impl Supply {
     }
 }
 
-/// The answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Admission {
     Fits,
-    /// It does not fit.
     Refused {
         /// Sum of what was promised before on these CPUs and what this one asks, percent of one CPU.
         asked_pct: f64,

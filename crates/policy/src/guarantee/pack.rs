@@ -7,7 +7,6 @@ use evenkeel_base::CpuSet;
 pub struct Item {
     /// Its part, percent of one CPU.
     pub points: f64,
-    /// CPUs it may use.
     pub cpus: CpuSet,
     /// Where it is now: it stays there if that is possible.
     pub at: Option<u32>,

@@ -15,7 +15,6 @@ const SHORT_WAITS_PCT: f64 = 10.0;
 /// What a scope got in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Window {
-    /// Length, seconds.
     pub seconds: f64,
     /// CPU got by all its tasks, seconds.
     pub got_s: f64,
@@ -61,7 +60,6 @@ pub struct Verdict {
     pub state: PromiseState,
     /// Points missing: what would have been needed for the promise to be kept, less what was got; 0 or less when kept.
     pub short_pct: f64,
-    /// In words.
     pub why: String,
 }
 

@@ -37,7 +37,6 @@ impl Sequence {
         Self { values: 0, sums: [0.0; 5], prior_sd, plain: (0.0, 0.0) }
     }
 
-    /// Values taken in.
     pub fn values(&self) -> u64 {
         self.values
     }

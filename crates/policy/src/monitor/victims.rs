@@ -293,7 +293,6 @@ struct Known {
 }
 
 impl Watch {
-    /// Nothing known yet.
     pub fn new(limits: VictimLimits) -> Self {
         Self { limits, ..Self::default() }
     }
@@ -422,7 +421,6 @@ impl Watch {
             .collect()
     }
 
-    /// Forgets what was seen.
     pub fn clear(&mut self) {
         self.everybody.clear();
         self.tails.clear();

@@ -116,7 +116,6 @@ impl DemoReport {
         run.gain_at(REPORT_ALPHA / self.compared().len().max(1) as f64)
     }
 
-    /// See [`Verdict`].
     pub fn verdict(&self, run: &DemoRun) -> Verdict {
         match self.gain(run) {
             Some(gain) if gain.low > 0.0 => Verdict::Better,

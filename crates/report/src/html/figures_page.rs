@@ -6,7 +6,6 @@ use super::{figure, page};
 use crate::lab::markdown::{cell, table};
 use crate::svg::{LineChart, line_chart};
 
-/// What the page shows.
 #[derive(Debug, Clone, Default)]
 pub struct FiguresPage {
     pub title: String,

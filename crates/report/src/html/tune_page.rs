@@ -18,7 +18,6 @@ pub struct SettingRow {
     pub importance: Option<(f64, f64)>,
 }
 
-/// What the page shows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TunePage {
     pub name: String,

@@ -45,7 +45,6 @@ fn bound(cut_off: bool, time: Option<Estimate>) -> String {
     format!("{}{}", if cut_off { "more than " } else { "" }, estimate(time))
 }
 
-/// The whole report.
 pub fn markdown(study: &Study) -> String {
     let mut out = format!("# {}\n\n", cell(&study.name));
     if !study.title.is_empty() {

@@ -194,7 +194,6 @@ pub fn pod_table<'a>() -> Table<Sum<'a, PodView>> {
     )
 }
 
-/// Virtual machines.
 pub fn vm_table<'a>() -> Table<Sum<'a, VmView>> {
     sum_table!(
         VmView,

@@ -3,7 +3,6 @@
 use super::canvas::{Anchor, Canvas, Scale, WIDTH, role_class, short};
 use crate::demo::Role;
 
-/// What [`task_bars`] draws.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TaskBars {
     /// Stages, the bars of each task: name and colour.

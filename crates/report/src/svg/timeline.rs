@@ -9,11 +9,9 @@ pub struct Band {
     pub name: String,
     pub role: Role,
     pub start_s: f64,
-    /// Length, seconds.
     pub seconds: f64,
 }
 
-/// What [`timeline`] draws.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Timeline<'a> {
     /// Utilisation, ascending in time.

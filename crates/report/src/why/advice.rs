@@ -10,7 +10,6 @@ use serde::Serialize;
 use super::{Blame, Kind, Target, by_name, span};
 use crate::why::text::quota;
 
-/// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advice {
     /// `quota`, `weight`, `nice`, `threads`, `affinity`, `interrupts`, `slice`, `hypervisor`, `disk`, `none`.

@@ -6,7 +6,6 @@
 //! service's throughput is not exact, and its repeated runs say how inexact it is. Its `suggest` panics instead of failing, and it
 //! adds some 200 crates and 76 s of cold build on two cores.
 
-/// Square root of 5.
 const SQRT5: f64 = 2.236_067_977_499_79;
 /// Steps of the search for lengths and noise from each start.
 const ROUNDS: usize = 12;

@@ -84,7 +84,6 @@ impl Arm {
     }
 }
 
-/// All that was measured.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct History {
     arms: Vec<Arm>,

@@ -11,7 +11,6 @@ use super::space::Space;
 /// Points drawn for the estimate.
 const DRAWN: usize = 400;
 
-/// Of one parameter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Importance {
     pub name: String,

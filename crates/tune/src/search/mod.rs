@@ -40,13 +40,11 @@ pub use space::{Domain, Parameter, Point, Space, SpaceError, Value};
 use evenkeel_base::stats;
 
 evenkeel_base::named! {
-/// How points are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// Every point of a grid.
     Exhaustive = "exhaustive",
-    /// Evenly drawn.
     Random = "random",
     /// Downhill along one parameter at a time.
     Coordinate = "coordinate",
@@ -102,7 +100,6 @@ pub enum Reason {
     LastRound,
 }
 
-/// What to measure next.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
     pub point: Point,

@@ -31,9 +31,7 @@ pub struct Parameter {
 /// A value of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
-    /// Of [`Domain::Integer`].
     Integer(i64),
-    /// Of [`Domain::Real`].
     Real(f64),
     /// Of [`Domain::Choice`]: index of what is chosen.
     Choice(usize),
@@ -169,7 +167,6 @@ impl Domain {
     }
 }
 
-/// All parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Space {
     parameters: Vec<Parameter>,

@@ -122,7 +122,6 @@ impl Match<'_> {
     }
 }
 
-/// Whether all are equal.
 fn agree<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool {
     let first = values.next();
     values.all(|other| Some(&other) == first.as_ref())

@@ -75,7 +75,6 @@ pub struct ComparedRow {
 /// Studies side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// `evenkeel.lab-compare/v1`.
     pub schema: String,
     /// Name and begin of each.
     pub studies: Vec<String>,

@@ -39,7 +39,6 @@ pub struct Platform {
 /// Hosts side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Platforms {
-    /// `evenkeel.lab-platforms/v1`.
     pub schema: String,
     pub hosts: Vec<Platform>,
     pub verdict: String,

@@ -26,7 +26,6 @@ const HELPS: f64 = 1.1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stealing {
-    /// Nothing is stolen.
     Nothing,
     /// Bursts above a threshold are throttled.
     #[serde(rename = "punished-burst")]
