@@ -106,8 +106,7 @@ mod tests {
         let files = dir.path().join("sys/kernel/sched_ext");
         let offer = || offered(&Root::at(dir.path()), true).unwrap_err();
         assert!(offer().contains("no sched_ext"));
-        std::fs::create_dir_all(files.join("root")).unwrap();
-        std::fs::write(files.join("root/ops"), "rusty_1.0\n").unwrap();
+        evenkeel_linux::testing::lay(&files, &[("root/ops", "rusty_1.0\n")]);
         for state in ["enabled\n", "enabling\n"] {
             std::fs::write(files.join("state"), state).unwrap();
             assert!(offer().contains("has loaded rusty_1.0"), "{state}");

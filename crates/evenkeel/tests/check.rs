@@ -164,9 +164,7 @@ impl Host {
     }
 
     fn write(&self, file: &str, text: &str) {
-        let path = self.0.path().join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        evenkeel_linux::testing::lay(self.0.path(), &[(file, text)]);
     }
 
     fn remove(&self, file: &str) {

@@ -198,11 +198,7 @@ mod tests {
 
     fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = dir.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
+        crate::testing::lay(dir.path(), files);
         let root = Root::at(dir.path());
         (dir, root)
     }

@@ -119,9 +119,7 @@ mod tests {
     fn links_lead_to_places_below_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path().join("tree");
-        fs::create_dir_all(tree.join("etc")).unwrap();
-        fs::write(dir.path().join("secret"), "outside").unwrap();
-        fs::write(tree.join("etc/inside"), "inside").unwrap();
+        crate::testing::lay(dir.path(), &[("secret", "outside"), ("tree/etc/inside", "inside")]);
         symlink("/etc/inside", tree.join("absolute")).unwrap();
         symlink("../../../etc/inside", tree.join("etc/upwards")).unwrap();
         symlink(dir.path().join("secret"), tree.join("out")).unwrap();

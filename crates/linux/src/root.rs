@@ -186,10 +186,8 @@ mod tests {
     fn a_tree_is_not_left_by_links_nor_by_lists_and_a_pipe_does_not_wait() {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path().join("tree");
-        fs::create_dir_all(tree.join("proc")).unwrap();
-        fs::create_dir_all(dir.path().join("outside/4242")).unwrap();
-        fs::write(dir.path().join("outside/secret"), "secret").unwrap();
-        fs::write(tree.join("proc/real"), "inside").unwrap();
+        let files = [("outside/4242/x", ""), ("outside/secret", "secret"), ("tree/proc/real", "inside")];
+        crate::testing::lay(dir.path(), &files);
         std::os::unix::fs::symlink("/proc/real", tree.join("proc/link")).unwrap();
         std::os::unix::fs::symlink(dir.path().join("outside/secret"), tree.join("proc/out")).unwrap();
         std::os::unix::fs::symlink(dir.path().join("outside"), tree.join("proc/tasks")).unwrap();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,15 @@ const SETTINGS: [&str; 9] = [
     "cpu.max.burst",
     "cpu.rt_runtime_us",
 ];
+
+/// Writes files below a directory, by name and text, in directories that are made for them.
+pub fn lay(dir: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().expect("a name has a directory")).expect("makes a directory");
+        fs::write(path, text).expect("writes a file");
+    }
+}
 
 /// A cgroup that ends with its guard: what is still in it is killed.
 #[derive(Debug)]

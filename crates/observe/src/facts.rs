@@ -146,11 +146,7 @@ pub(crate) mod tests {
     /// A tree of these files, by name and text.
     pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = dir.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
+        evenkeel_linux::testing::lay(dir.path(), files);
         let root = Root::at(dir.path());
         (dir, root)
     }

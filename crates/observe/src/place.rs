@@ -165,8 +165,7 @@ mod tests {
         assert_eq!(first.cpu.as_deref(), Some("/"));
         assert!(Arc::ptr_eq(&first, &cache.read_at(&file, start + AGE)), "nothing has changed");
         for group in ["system.slice", "system.slice/web.service"] {
-            std::fs::create_dir_all(root.path(format!("u/{group}"))).unwrap();
-            std::fs::write(root.path(format!("u/{group}/cpu.weight")), "100\n").unwrap();
+            evenkeel_linux::testing::lay(&root.path(format!("u/{group}")), &[("cpu.weight", "100\n")]);
         }
         assert!(Arc::ptr_eq(&first, &cache.read_at(&file, start + AGE)));
         let later = cache.read_at(&file, start + 2 * AGE);

@@ -105,6 +105,8 @@ pub(crate) fn vhost_owner(comm: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_linux::testing::lay;
+
     use super::*;
 
     fn args(line: &str) -> Vec<String> {
@@ -127,15 +129,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::at(dir.path());
         let is = |uid: u32, in_container, machine_path| {
-            fs::create_dir_all(dir.path().join("proc/7/task/7")).unwrap();
             let status = format!("Name:\tqemu\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n");
-            fs::write(dir.path().join("proc/7/task/7/status"), status).unwrap();
+            lay(dir.path(), &[("proc/7/task/7/status", &status)]);
             is_trusted(&root, 7, Found { in_container, machine_path })
         };
-        fs::create_dir_all(dir.path().join("etc")).unwrap();
         let passwd =
             "root:x:0:0::/:/bin/sh\nlibvirt-qemu:x:64055:109::/:/bin/false\nqemux:x:1000:1000::/:/bin/sh\n";
-        fs::write(dir.path().join("etc/passwd"), passwd).unwrap();
+        lay(dir.path(), &[("etc/passwd", passwd)]);
         assert!(is(0, false, None) && is(64_055, false, None));
         assert!(!is(1000, false, None), "anybody");
         assert!(!is(0, true, None), "root in a container is a tenant");
@@ -152,9 +152,8 @@ mod tests {
         let root = Root::at(dir.path());
         let files = dir.path().join("proc/7/fd");
         fs::create_dir_all(&files).unwrap();
-        fs::create_dir_all(dir.path().join("dev")).unwrap();
         assert!(!holds_kvm(&root, 7), "a host without the device");
-        fs::write(dir.path().join("dev/kvm"), "").unwrap();
+        lay(dir.path(), &[("dev/kvm", "")]);
         let allow =
             |mode| fs::set_permissions(dir.path().join("dev/kvm"), fs::Permissions::from_mode(mode)).unwrap();
         allow(0o660);

@@ -23,9 +23,8 @@ fn files_are_read_and_written_in_the_kernels_form() {
     let dir = tempfile::tempdir().unwrap();
     let link = dir.path().join("sys/class/net/eth0");
     let queue = link.join("queues/rx-0");
-    std::fs::create_dir_all(&queue).unwrap();
-    std::fs::write(queue.join("rps_cpus"), "00000000,00000003\n").unwrap();
-    std::fs::write(link.join("ifindex"), "2\n").unwrap();
+    let text = [("queues/rx-0/rps_cpus", "00000000,00000003\n"), ("ifindex", "2\n")];
+    evenkeel_linux::testing::lay(&link, &text);
     let files = Files::at(dir.path());
     assert_eq!(files.read(&rps("eth0")).unwrap(), "0-1");
     files.write(&rps("eth0"), "33").unwrap();

@@ -228,10 +228,7 @@ mod tests {
     /// A directory that looks like a v2 cgroup.
     fn v2(files: &[(&str, &str)]) -> (tempfile::TempDir, Groups, GroupRef) {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("a")).unwrap();
-        for (name, text) in files {
-            std::fs::write(dir.path().join("a").join(name), text).unwrap();
-        }
+        evenkeel_linux::testing::lay(&dir.path().join("a"), files);
         let mount_point = dir.path().to_str().unwrap().to_owned();
         let unified = Hierarchy { mount_point, root: "/".into(), v2: true };
         let groups = Groups { unified: Some(unified), ..Groups::default() };

@@ -100,8 +100,6 @@ pub fn end_in(dir: &Path, args: &[&str]) -> Ended {
 /// A directory that holds one file, in a directory of its own.
 pub fn folder(file: &str, text: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join(file);
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, text).unwrap();
+    evenkeel_linux::testing::lay(dir.path(), &[(file, text)]);
     dir
 }

@@ -258,11 +258,8 @@ mod tests {
     #[test]
     fn modules_are_taken_in_their_order_wherever_they_lie() {
         let dir = tempfile::tempdir().unwrap();
-        let base = dir.path().join("lib/modules/6.9/kernel");
-        for file in ["net/core/failover.ko", "drivers/net/virtio_net.ko.xz", "drivers/virtio/virtio_pci.ko"] {
-            fs::create_dir_all(base.join(file).parent().unwrap()).unwrap();
-            fs::write(base.join(file), "x").unwrap();
-        }
+        let files = ["net/core/failover.ko", "drivers/net/virtio_net.ko.xz", "drivers/virtio/virtio_pci.ko"];
+        evenkeel_linux::testing::lay(&dir.path().join("lib/modules/6.9/kernel"), &files.map(|file| (file, "x")));
         fs::create_dir(dir.path().join("boot")).unwrap();
         assert_eq!(newest_kernel(&dir.path().join("boot")), None);
         let kernel = dir.path().join("boot/vmlinuz-6.9");

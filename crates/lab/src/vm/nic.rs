@@ -184,11 +184,7 @@ mod tests {
 
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = dir.path().join("class/net").join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
+        evenkeel_linux::testing::lay(&dir.path().join("class/net"), files);
         dir
     }
 

@@ -32,12 +32,13 @@ mod tests {
     #[test]
     fn cpus_with_and_without_frequency_control() {
         let dir = tempfile::tempdir().unwrap();
-        let cpus = dir.path().join(CPU_DIR);
-        std::fs::create_dir_all(cpus.join("cpu1/cpufreq")).unwrap();
-        std::fs::create_dir_all(cpus.join("cpu0")).unwrap();
-        std::fs::create_dir_all(cpus.join("cpufreq")).unwrap();
-        std::fs::write(cpus.join("cpu1/cpufreq/scaling_governor"), "powersave\n").unwrap();
-        std::fs::write(cpus.join("cpu1/cpufreq/scaling_driver"), "intel_pstate\n").unwrap();
+        let files = [
+            ("cpu0/online", "1\n"),
+            ("cpu1/cpufreq/scaling_governor", "powersave\n"),
+            ("cpu1/cpufreq/scaling_driver", "intel_pstate\n"),
+            ("cpufreq/policy", "\n"),
+        ];
+        crate::testing::lay(&dir.path().join(CPU_DIR), &files);
         let read = read(&Root::at(dir.path())).unwrap();
         let expected = Governor {
             cpu: 1,

@@ -90,18 +90,15 @@ mod tests {
     #[test]
     fn only_groups_with_something_of_their_own() {
         let dir = tempfile::tempdir().unwrap();
-        for (path, text) in [
+        let files = [
             ("cg/cpuset.cpus.effective", "0-3\n"),
             ("cg/web/cpuset.cpus", "2-3\n"),
             ("cg/web/cpuset.cpus.effective", "2\n"),
             ("cg/web/cpuset.cpus.partition", "isolated invalid (Cpu list in cpuset.cpus not exclusive)\n"),
             ("cg/plain/cpuset.cpus", "\n"),
             ("cg/plain/deep/cpuset.mems", "1\n"),
-        ] {
-            let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
+        ];
+        crate::testing::lay(dir.path(), &files);
         let hierarchy = Hierarchy { mount_point: "/cg".into(), root: "/".into(), v2: true };
         let groups = read(&Root::at(dir.path()), &hierarchy).unwrap();
         let paths: Vec<&str> = groups.iter().map(|group| group.path.as_str()).collect();

@@ -114,9 +114,8 @@ mod tests {
     #[test]
     fn affinities_and_their_absence() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("proc/irq/24")).unwrap();
-        std::fs::write(dir.path().join("proc/interrupts"), TEXT).unwrap();
-        std::fs::write(dir.path().join("proc/irq/24/smp_affinity_list"), "0-1\n").unwrap();
+        let files = [("proc/interrupts", TEXT), ("proc/irq/24/smp_affinity_list", "0-1\n")];
+        crate::testing::lay(dir.path(), &files);
         let irqs = read(&Root::at(dir.path())).unwrap();
         assert_eq!(irqs.len(), 1);
         assert_eq!(irqs[0].affinity.ok().unwrap().to_string(), "0-1");

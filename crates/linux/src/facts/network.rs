@@ -80,18 +80,16 @@ mod tests {
     #[test]
     fn links_with_their_queues() {
         let dir = tempfile::tempdir().unwrap();
-        let write = |file: &str, text: &str| {
-            let path = dir.path().join(file);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        write("proc/softirqs", SOFTIRQS);
-        write("proc/sys/net/core/rps_sock_flow_entries", "0\n");
-        write("sys/class/net/eth0/queues/rx-0/rps_cpus", "3\n");
-        write("sys/class/net/eth0/queues/rx-0/rps_flow_cnt", "4096\n");
-        write("sys/class/net/eth0/queues/tx-0/tx_timeout", "0\n");
-        write("sys/class/net/eth0/device/vendor", "x\n");
-        write("sys/class/net/bonding_masters", "\n");
+        let files = [
+            ("proc/softirqs", SOFTIRQS),
+            ("proc/sys/net/core/rps_sock_flow_entries", "0\n"),
+            ("sys/class/net/eth0/queues/rx-0/rps_cpus", "3\n"),
+            ("sys/class/net/eth0/queues/rx-0/rps_flow_cnt", "4096\n"),
+            ("sys/class/net/eth0/queues/tx-0/tx_timeout", "0\n"),
+            ("sys/class/net/eth0/device/vendor", "x\n"),
+            ("sys/class/net/bonding_masters", "\n"),
+        ];
+        crate::testing::lay(dir.path(), &files);
         let network = read(&Root::at(dir.path())).unwrap();
         assert_eq!(network.links.len(), 1);
         let link = &network.links[0];

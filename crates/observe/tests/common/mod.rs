@@ -33,9 +33,7 @@ impl Tree {
     }
 
     pub fn file(&self, path: &str, text: &str) -> &Self {
-        let path = self.dir.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        evenkeel_linux::testing::lay(self.dir.path(), &[(path, text)]);
         self
     }
 
