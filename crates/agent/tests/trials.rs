@@ -23,15 +23,6 @@ use rand_pcg::Pcg32;
 type Values = BTreeMap<(Target, Knob), Setting>;
 
 const CPUS: u32 = 4;
-const MODERN: Features = Features {
-    task_slice: true,
-    default_slice_ns: Some(2_800_000),
-    realtime: false,
-    deadline: false,
-    rt_groups: true,
-    background: false,
-    scx: [false; 4],
-};
 /// Spared by name, and outside of the scope.
 const SPARED: u32 = 13;
 const OUTSIDERS: [u32; 2] = [30, 31];
@@ -94,7 +85,7 @@ impl Host {
     }
 
     fn candidates(&self) -> Vec<Plan> {
-        let scene = Scene::new(&self.observation, MODERN, |task| self.scope.has(task, &self.observation));
+        let scene = Scene::new(&self.observation, Features::MODERN, |task| self.scope.has(task, &self.observation));
         let mut candidates = vec![Plan::default()];
         candidates.extend(levers::plans(&scene));
         candidates

@@ -108,22 +108,12 @@ fn group(path: &str, parent: Option<u32>) -> GroupView {
     GroupView { load_weight: Some(1024), raw_weight: Some(1024), ..GroupView::of(path, parent, false) }
 }
 
-const MODERN: Features = Features {
-    task_slice: true,
-    default_slice_ns: Some(2_800_000),
-    realtime: false,
-    deadline: false,
-    rt_groups: true,
-    background: false,
-    scx: [false; 4],
-};
-
 #[divan::bench]
 fn every_lever_for_10_000_tasks_on_256_cpus(bencher: Bencher<'_, '_>) {
     let observation = observation(server());
-    assert!(levers::plans(&Scene::new(&observation, MODERN, |_| true)).len() > 3);
+    assert!(levers::plans(&Scene::new(&observation, Features::MODERN, |_| true)).len() > 3);
     bencher.bench_local(|| {
-        let scene = Scene::new(black_box(&observation), MODERN, |_| true);
+        let scene = Scene::new(black_box(&observation), Features::MODERN, |_| true);
         levers::with_pull(&scene, levers::plans(&scene))
     });
 }
@@ -131,7 +121,7 @@ fn every_lever_for_10_000_tasks_on_256_cpus(bencher: Bencher<'_, '_>) {
 #[divan::bench(args = levers::LEVERS.iter().map(|lever| lever.name).filter(|name| *name != "nice" && *name != "realtime" && !name.starts_with("scx_")))]
 fn one_lever(bencher: Bencher<'_, '_>, name: &str) {
     let observation = observation(server());
-    let scene = Scene::new(&observation, MODERN, |_| true);
+    let scene = Scene::new(&observation, Features::MODERN, |_| true);
     bencher.bench_local(|| levers::plan_named(name, black_box(&scene)));
 }
 

@@ -26,6 +26,19 @@ pub struct Features {
     pub scx: [bool; SCHEDULERS.len()],
 }
 
+impl Features {
+    /// Of a kernel since Linux 6.12 where nothing is allowed by name.
+    pub const MODERN: Self = Self {
+        task_slice: true,
+        default_slice_ns: Some(2_800_000),
+        realtime: false,
+        deadline: false,
+        rt_groups: true,
+        background: false,
+        scx: [false; SCHEDULERS.len()],
+    };
+}
+
 /// The shortest and the longest slice the kernel grants a task, nanoseconds (`sched_setattr(2)`, `__setparam_fair`).
 pub const MIN_SLICE_NS: u64 = 100_000;
 

@@ -46,16 +46,6 @@ pub(crate) fn host(cpus: u32, groups: &[(&str, Option<u32>)], tasks: &[(f64, f64
     }
 }
 
-const MODERN: Features = Features {
-    task_slice: true,
-    default_slice_ns: Some(2_800_000),
-    realtime: false,
-    deadline: false,
-    rt_groups: true,
-    background: false,
-    scx: [false; 4],
-};
-
 fn scene(observation: &Observation, features: Features) -> Scene<'_> {
     Scene::new(observation, features, |_| true)
 }
@@ -70,7 +60,7 @@ fn as_found_sets_the_same_properties_to_what_they_are() {
     let reniced = SchedAttr { nice: evenkeel_base::Nice::new(3), ..SchedAttr::DEFAULT };
     observation.tasks[0].sched = Some(reniced);
     observation.groups[2].raw_weight = Some(300);
-    let scene = scene(&observation, MODERN);
+    let scene = scene(&observation, Features::MODERN);
     let real = with_pull(&scene, plans(&scene));
     let same = as_found(&scene, real.clone());
     let properties = |plan: &Plan| -> Vec<_> {
@@ -103,7 +93,7 @@ fn as_found_sets_the_same_properties_to_what_they_are() {
 fn slices_follow_bursts() {
     // 20 % in 10 bursts a second: 20 ms each; 5 %: 5 ms; a spinner that never sleeps: the longest
     let observation = host(2, &[("/", None)], &[(20.0, 10.0, 0), (5.0, 10.0, 0), (90.0, 0.0, 0)]);
-    let plan = plan_named("batch+slice by burst", &scene(&observation, MODERN)).unwrap();
+    let plan = plan_named("batch+slice by burst", &scene(&observation, Features::MODERN)).unwrap();
     let slices: Vec<u64> = plan
         .changes
         .iter()
@@ -118,7 +108,7 @@ fn slices_follow_bursts() {
 #[test]
 fn bursts_that_fit_the_default_slice_keep_it() {
     let observation = host(2, &[("/", None)], &[(10.0, 100.0, 0), (10.0, 10.0, 0)]);
-    let plan = plan_named("batch+slice by burst", &scene(&observation, MODERN)).unwrap();
+    let plan = plan_named("batch+slice by burst", &scene(&observation, Features::MODERN)).unwrap();
     let slices: Vec<_> = plan
         .changes
         .iter()
@@ -135,7 +125,7 @@ fn short_work_goes_first_and_long_work_is_not_cut() {
     // Bursts of 1 ms, 10 ms, 11 ms and without end.
     let observation =
         host(2, &[("/", None)], &[(10.0, 100.0, 0), (20.0, 20.0, 0), (22.0, 20.0, 0), (90.0, 0.0, 0)]);
-    let plan = plan_named("short first", &scene(&observation, MODERN)).unwrap();
+    let plan = plan_named("short first", &scene(&observation, Features::MODERN)).unwrap();
     let attrs: Vec<_> = plan
         .changes
         .iter()
@@ -146,7 +136,7 @@ fn short_work_goes_first_and_long_work_is_not_cut() {
         .collect();
     let (other, batch) = (SchedPolicy::Other, SchedPolicy::Batch);
     assert_eq!(attrs, [(other, 1 << 21), (other, 1 << 24), (batch, 1 << 24), (batch, MAX_SLICE_NS)]);
-    let nice = plan_named("short first+nice", &scene(&observation, MODERN)).unwrap();
+    let nice = plan_named("short first+nice", &scene(&observation, Features::MODERN)).unwrap();
     assert!(nice.changes.iter().any(|c| matches!(&c.to, Setting::Sched(attr) if attr.nice.get() < 0)));
 }
 
@@ -189,8 +179,8 @@ fn newborns_count_for_their_group_and_strangers_against_it() {
 #[test]
 fn realtime_needs_permission_and_budgets_parents_first() {
     let observation = host(2, &[("/", None), ("/a", Some(0)), ("/a/b", Some(1))], &[(10.0, 10.0, 2)]);
-    assert!(plan_named("realtime", &scene(&observation, MODERN)).is_none());
-    let allowed = Features { realtime: true, ..MODERN };
+    assert!(plan_named("realtime", &scene(&observation, Features::MODERN)).is_none());
+    let allowed = Features { realtime: true, ..Features::MODERN };
     let plan = plan_named("realtime", &scene(&observation, allowed)).unwrap();
     let kinds: Vec<_> = plan.changes.iter().map(|c| c.knob().name()).collect();
     assert_eq!(kinds, ["rt-runtime", "rt-runtime", "sched"]);
@@ -203,15 +193,15 @@ fn untouchables_are_no_subjects() {
     observation.tasks[0].kernel_thread = true;
     observation.tasks[1].id.tgid = 1;
     observation.tasks[2].sched = Some(SchedAttr { policy: SchedPolicy::Fifo, ..SchedAttr::DEFAULT });
-    assert!(scene(&observation, MODERN).tasks.is_empty());
-    assert!(plans(&scene(&observation, MODERN)).is_empty());
+    assert!(scene(&observation, Features::MODERN).tasks.is_empty());
+    assert!(plans(&scene(&observation, Features::MODERN)).is_empty());
 }
 
 #[test]
 fn waiting_work_is_moved_beside_every_lever_that_does_not_pin() {
     let mut observation = host(2, &[("/", None)], &[(20.0, 10.0, 0), (40.0, 10.0, 0)]);
     observation.tasks[0].affinity = Some(CpuSet::single(1));
-    let allowed = Features { realtime: true, rt_groups: false, ..MODERN };
+    let allowed = Features { realtime: true, rt_groups: false, ..Features::MODERN };
     let scene = scene(&observation, allowed);
     let plans = with_pull(&scene, plans(&scene));
     assert!(plans[0].name == PULL && plans[0].only_pulls());
@@ -233,7 +223,7 @@ fn nobody_is_moved_where_no_cpu_is_beside_another() {
     let mut observation = host(2, &[("/", None)], &[(20.0, 10.0, 0), (40.0, 10.0, 0)]);
     observation.topology = Arc::new(Topology::synthetic(1, 2, 1, 1));
     assert!(beside(&observation.topology).is_empty());
-    let scene = scene(&observation, MODERN);
+    let scene = scene(&observation, Features::MODERN);
     assert_eq!(with_pull(&scene, plans(&scene)), plans(&scene));
     let mut four = Topology::synthetic(1, 2, 2, 1);
     four.isolated = CpuSet::single(3);
@@ -257,7 +247,7 @@ proptest! {
         for group in &mut observation.groups {
             group.cpuset = Some(cpuset.clone());
         }
-        let features = Features { task_slice: slice, realtime, ..MODERN };
+        let features = Features { task_slice: slice, realtime, ..Features::MODERN };
         let scene = Scene::new(&observation, features, |t| t.id.tid % 2 == 0);
         let isolated = observation.topology.isolated.clone();
         for plan in with_pull(&scene, plans(&scene)) {
@@ -295,7 +285,7 @@ fn burst_is_for_who_is_throttled_below_his_quota() {
         let group = &mut observation.groups[1];
         (group.quota, group.throttled_periods, group.cpu_pct) = (quota(50_000), Some((2, 10)), Some(30.0));
         edit(group);
-        plan_named("burst", &scene(&observation, MODERN)).map(|plan| plan.changes[0].to.clone())
+        plan_named("burst", &scene(&observation, Features::MODERN)).map(|plan| plan.changes[0].to.clone())
     };
     let Some(Setting::Quota(set)) = propose(&|_| {}) else { panic!("nothing is proposed") };
     assert_eq!((set.quota_usec.value(), set.burst_usec), (Some(50_000), 50_000));
@@ -309,7 +299,7 @@ fn burst_is_for_who_is_throttled_below_his_quota() {
     for group in &mut observation.groups[1..] {
         (group.quota, group.throttled_periods, group.cpu_pct) = (quota(50_000), Some((2, 10)), Some(30.0));
     }
-    let features = Features { background: true, ..MODERN };
+    let features = Features { background: true, ..Features::MODERN };
     let mut scene = scene(&observation, features);
     assert_eq!((plan_named("burst", &scene), quota_period_usec(&scene)), (None, None));
     scene.services = vec![false, true, false];
@@ -322,7 +312,7 @@ fn burst_is_for_who_is_throttled_below_his_quota() {
 fn a_scheduler_is_proposed_where_it_is_offered_and_nothing_goes_with_it() {
     let observation = host(2, &[("/", None)], &[(60.0, 5.0, 0), (10.0, 50.0, 0)]);
     for background in [false, true] {
-        let features = |scx| Features { background, scx, ..MODERN };
+        let features = |scx| Features { background, scx, ..Features::MODERN };
         let names = |scx| -> Vec<String> {
             let scene = scene(&observation, features(scx));
             let plans = with_pull(&scene, plans(&scene)).into_iter();
@@ -332,7 +322,7 @@ fn a_scheduler_is_proposed_where_it_is_offered_and_nothing_goes_with_it() {
         assert_eq!(names([true, false, true, false]), ["scx_bpfland", "scx_rusty"]);
         assert_eq!(names([false, true, false, true]), ["scx_lavd", "scx_flash"]);
     }
-    let offered = Features { scx: [true; 4], ..MODERN };
+    let offered = Features { scx: [true; 4], ..Features::MODERN };
     let plan = plan_named("scx_lavd", &scene(&observation, offered)).unwrap();
     let Change { target, to, .. } = &plan.changes[0];
     assert_eq!((plan.changes.len(), target, to.to_string().as_str()), (1, &Target::Host, "scx_lavd"));
@@ -347,7 +337,7 @@ fn background_work_makes_way_for_the_tasks_of_services_cgroups() {
         &[("/", None), ("/batch", Some(0)), ("/redis", Some(0))],
         &[(90.0, 5.0, 1), (90.0, 5.0, 1), (10.0, 900.0, 2), (0.0, 1.0, 2)],
     );
-    let features = Features { background: true, ..MODERN };
+    let features = Features { background: true, ..Features::MODERN };
     let mut scene = Scene::new(&observation, features, |task| task.group == Some(1));
     assert_eq!(plan_named(ASIDE, &scene), None, "no cgroup of services alone");
     scene.services = vec![false, false, true];

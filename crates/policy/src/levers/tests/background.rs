@@ -15,7 +15,7 @@ fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
         ],
         &[(60.0, 5.0, 2), (10.0, 50.0, 3), (20.0, 10.0, 4), (30.0, 10.0, 3)],
     );
-    let features = Features { background: true, ..MODERN };
+    let features = Features { background: true, ..Features::MODERN };
     // The last task, in /mixed, is not background work.
     let scene = Scene::new(&observation, features, |task| task.id.tid != 103);
     let changes = |name: &str| -> Vec<String> {
@@ -68,7 +68,7 @@ fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
         observation.groups[1].throttled_periods = Some((8, 12));
         edit(&mut observation);
         let background = |task: &TaskView| matches!(task.group, Some(3..=5));
-        let scene = Scene::new(&observation, Features { background: true, ..MODERN }, background);
+        let scene = Scene::new(&observation, Features { background: true, ..Features::MODERN }, background);
         let limit = |change: &Change| match (&change.target, change.to.clone()) {
             (Target::Group(group), Setting::Quota(to)) => {
                 format!("{} {:?} of {}", group.path, to.quota_usec.value(), to.period_usec)
@@ -109,7 +109,7 @@ fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
         observation.groups[1].quota = quota(20_000, 320_000);
         edit(&mut observation);
         let background = |task: &TaskView| matches!(task.group, Some(3 | 4));
-        let scene = Scene::new(&observation, Features { background: true, ..MODERN }, background);
+        let scene = Scene::new(&observation, Features { background: true, ..Features::MODERN }, background);
         plans(&scene).into_iter().map(|plan| plan.name).collect::<Vec<_>>()
     };
     assert_eq!(of(&|_| {}), ["headroom", "tight headroom", "tightest headroom"]);
@@ -145,7 +145,7 @@ fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
 
 #[test]
 fn a_deadline_is_for_services_that_state_a_bound_and_have_one_thread_at_work() {
-    let features = Features { background: true, deadline: true, ..MODERN };
+    let features = Features { background: true, deadline: true, ..Features::MODERN };
     // Two services, of which the second has two threads at work, and background work.
     let tasks = [(10.0, 1000.0, 1), (0.1, 10.0, 1), (5.0, 100.0, 2), (5.0, 100.0, 2), (90.0, 0.0, 3)];
     let groups = [("/", None), ("/api", Some(0)), ("/db", Some(0)), ("/batch", Some(0))];
@@ -172,7 +172,7 @@ fn a_deadline_is_for_services_that_state_a_bound_and_have_one_thread_at_work() {
     assert_eq!(runtime(20_000_000), Some((4_000_000, 20_000_000)), "twice the demand");
     assert_eq!(runtime(5_000_000_000), Some((200_000_000, 1_000_000_000)), "the longest period");
     assert_eq!(runtime(300_000), None, "a piece of work does not fit into so short a period");
-    assert_eq!(propose(Features { background: true, ..MODERN }, &|_| {}, 1_000_000), None, "not allowed");
+    assert_eq!(propose(Features { background: true, ..Features::MODERN }, &|_| {}, 1_000_000), None, "not allowed");
     let pinned = |observation: &mut Observation| {
         observation.tasks[0].affinity = Some(evenkeel_base::CpuSet::first_n(1));
     };
