@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use evenkeel_base::CpuTimes;
-use evenkeel_linux::{Root, proc_stat};
+use evenkeel_linux::{Root, proc_stat, sys};
 use serde::Serialize;
 
 use super::group::{Counted, QuotasAbove};
@@ -57,7 +56,7 @@ pub struct Account {
 /// Counters before the start.
 pub(super) struct Before {
     cpus: Vec<CpuTimes>,
-    children: Option<Usage>,
+    children: sys::Usage,
     above: QuotasAbove,
 }
 
@@ -73,43 +72,17 @@ pub(super) struct End<'a> {
     pub notes: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Usage {
-    user_s: f64,
-    sys_s: f64,
-    max_rss_bytes: u64,
-}
-
-/// Of all children reaped so far, with theirs (`getrusage(2)`).
-fn children() -> Option<Usage> {
-    // SAFETY: plain old data, filled by the kernel.
-    let usage = unsafe {
-        let mut usage: libc::rusage = MaybeUninit::zeroed().assume_init();
-        if libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) != 0 {
-            return None;
-        }
-        usage
-    };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    Some(Usage {
-        user_s: seconds(usage.ru_utime),
-        sys_s: seconds(usage.ru_stime),
-        max_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024),
-    })
-}
-
 fn cpu_times() -> Vec<CpuTimes> {
     proc_stat::read(&Root::host()).map(|stat| stat.cpus).unwrap_or_default()
 }
 
 impl Before {
     pub fn now(above: QuotasAbove) -> Self {
-        Self { cpus: cpu_times(), children: children(), above }
+        Self { cpus: cpu_times(), children: sys::usage(libc::RUSAGE_CHILDREN), above }
     }
 
     pub fn account(self, end: End<'_>) -> Account {
-        let after = children().unwrap_or_default();
-        let before = self.children.unwrap_or_default();
+        let (before, after) = (self.children, sys::usage(libc::RUSAGE_CHILDREN));
         let seconds = |ns: u64| ns as f64 / 1e9;
         let reaped = (after.user_s - before.user_s, after.sys_s - before.sys_s);
         let (user_s, sys_s) = cpu_s(&end.counted, reaped);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use evenkeel_linux::sys::thread_cpu_ns;
 
 use crate::{Target, memory};
 
@@ -69,9 +69,10 @@ pub fn check(target: &Target, input: &[u8]) -> Result<(), Fault> {
     let may = slower * target.heavy * (TIME + TIME_A_BYTE * u32::try_from(input.len()).unwrap_or(u32::MAX));
     let mut took = Duration::MAX;
     for _ in 0..REPEATED {
-        let before = cpu_time();
+        // Other work on the machine does not lengthen it.
+        let before = thread_cpu_ns();
         let (result, held) = memory::most_held(|| catch_unwind(AssertUnwindSafe(|| target.call(input))));
-        took = took.min(cpu_time().saturating_sub(before));
+        took = took.min(Duration::from_nanos(thread_cpu_ns().saturating_sub(before)));
         if let Err(panic) = result {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -87,12 +88,6 @@ pub fn check(target: &Target, input: &[u8]) -> Result<(), Fault> {
         }
     }
     Err(Fault::Slow { took, may })
-}
-
-/// CPU time of this thread, which other work on the machine does not lengthen.
-fn cpu_time() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// The smallest part of an input, of those tried, that has a fault of the same kind.

@@ -179,6 +179,37 @@ fn clock_ns(clock: rustix::time::ClockId) -> u64 {
     (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
 }
 
+/// What `getrusage(2)` counts.
+#[derive(Debug, Clone, Copy)]
+pub struct Usage {
+    pub user_s: f64,
+    pub sys_s: f64,
+    /// Voluntary context switches.
+    pub voluntary: u64,
+    pub involuntary: u64,
+    /// Most resident memory.
+    pub max_rss_bytes: u64,
+}
+
+/// Of `libc::RUSAGE_SELF`, `RUSAGE_THREAD` or `RUSAGE_CHILDREN`: those reaped so far, with theirs.
+pub fn usage(who: libc::c_int) -> Usage {
+    // SAFETY: getrusage fills the zeroed struct it is given.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(who, &raw mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    let count = |n: libc::c_long| u64::try_from(n).unwrap_or(0);
+    Usage {
+        user_s: seconds(usage.ru_utime),
+        sys_s: seconds(usage.ru_stime),
+        voluntary: count(usage.ru_nvcsw),
+        involuntary: count(usage.ru_nivcsw),
+        max_rss_bytes: count(usage.ru_maxrss).saturating_mul(1024),
+    }
+}
+
 /// Wall clock, nanoseconds since 1970 (0 when the clock is set before that).
 pub fn wall_ns() -> u64 {
     SystemTime::now()

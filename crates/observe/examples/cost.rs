@@ -29,8 +29,7 @@ fn child(mode: &str) -> std::io::Result<Child> {
 
 fn cpu_seconds() -> f64 {
     // Exact to the instant; /proc/self/schedstat of a running task is as old as the last tick.
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    evenkeel_linux::sys::thread_cpu_ns() as f64 / 1e9
 }
 
 fn rss_mib() -> f64 {

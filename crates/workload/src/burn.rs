@@ -4,26 +4,16 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-pub use evenkeel_linux::sys::{monotonic_ns, thread_cpu_ns};
+pub use evenkeel_linux::sys::{monotonic_ns, thread_cpu_ns, wall_ns as realtime_ns};
 use rustix::thread::{ClockId as SleepClock, clock_nanosleep_absolute};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::Timespec;
 
 /// Work between two clock reads: long enough that the reads (a system call for the CPU clock) cost below 2 %.
 pub const CHUNK_NS: u64 = 20_000;
 
-/// Nanoseconds of a [`Timespec`]; times before the epoch are 0.
-pub fn to_ns(time: Timespec) -> u64 {
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
-}
-
 /// A [`Timespec`] of nanoseconds.
 pub fn to_timespec(ns: u64) -> Timespec {
     Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ }
-}
-
-/// `CLOCK_REALTIME`, nanoseconds since 1970.
-pub fn realtime_ns() -> u64 {
-    to_ns(clock_gettime(ClockId::Realtime))
 }
 
 /// Sleeps until an instant of `CLOCK_MONOTONIC`; returns early, with `false`, when a signal arrives.

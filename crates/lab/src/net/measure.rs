@@ -15,7 +15,7 @@ use super::NetError;
 use super::figures::{split, spread};
 use super::flows::{FlowResult, OVER, RECORD, WARM, run_share};
 use super::namespace::Namespace;
-use evenkeel_workload::burn::{duration_ns, monotonic_ns, sleep_until, to_ns};
+use evenkeel_workload::burn::{duration_ns, monotonic_ns, sleep_until};
 use evenkeel_workload::flow::{Latencies, LatencySummary, connect};
 
 /// Up to so many flows have a thread each, which blocks on it as netperf's processes do; beyond, a thread a CPU waits on
@@ -371,7 +371,7 @@ pub fn cpu_ns(pid: u32) -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one timespec to the place given.
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
-    (result == 0).then(|| to_ns(rustix::time::Timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec as _ }))
+    (result == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// Time a process's living threads have been ready and waited for a CPU, nanoseconds; `None` when it is gone or the kernel

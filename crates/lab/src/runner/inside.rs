@@ -10,7 +10,7 @@ use evenkeel_base::{Nice, SchedAttr, SchedPolicy};
 use evenkeel_experiment::record::{Account, RunRecord};
 use evenkeel_linux::cgroupfs::{self, CpuStat};
 use evenkeel_linux::schedstat;
-use evenkeel_linux::sys::{self, RawSchedAttr};
+use evenkeel_linux::sys::{self, RawSchedAttr, Usage};
 
 use super::command;
 use super::order::{Answer, Order, Work};
@@ -75,43 +75,14 @@ struct Counters {
     throttled: Option<CpuStat>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Usage {
-    user_s: f64,
-    sys_s: f64,
-    voluntary: u64,
-    involuntary: u64,
-}
-
-impl Usage {
-    fn of(who: libc::c_int) -> Self {
-        // SAFETY: getrusage fills the zeroed struct it is given.
-        let usage = unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(who, &raw mut usage);
-            usage
-        };
-        Self::from_raw(&usage)
-    }
-
-    fn from_raw(usage: &libc::rusage) -> Self {
-        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-        Self {
-            user_s: seconds(usage.ru_utime),
-            sys_s: seconds(usage.ru_stime),
-            voluntary: u64::try_from(usage.ru_nvcsw).unwrap_or(0),
-            involuntary: u64::try_from(usage.ru_nivcsw).unwrap_or(0),
-        }
-    }
-
-    fn now() -> Self {
-        let (own, children) = (Self::of(libc::RUSAGE_SELF), Self::of(libc::RUSAGE_CHILDREN));
-        Self {
-            user_s: own.user_s + children.user_s,
-            sys_s: own.sys_s + children.sys_s,
-            voluntary: own.voluntary + children.voluntary,
-            involuntary: own.involuntary + children.involuntary,
-        }
+fn usage() -> Usage {
+    let (own, children) = (sys::usage(libc::RUSAGE_SELF), sys::usage(libc::RUSAGE_CHILDREN));
+    Usage {
+        user_s: own.user_s + children.user_s,
+        sys_s: own.sys_s + children.sys_s,
+        voluntary: own.voluntary + children.voluntary,
+        involuntary: own.involuntary + children.involuntary,
+        ..own
     }
 }
 
@@ -119,7 +90,7 @@ impl Counters {
     fn now(cpu_stat: Option<&Path>) -> Self {
         let throttled = cpu_stat.and_then(|path| std::fs::read_to_string(path).ok());
         let throttled = throttled.and_then(|text| cgroupfs::parse_cpu_stat(&text).ok());
-        Self { at_ns: monotonic_ns(), usage: Usage::now(), throttled }
+        Self { at_ns: monotonic_ns(), usage: usage(), throttled }
     }
 
     fn account_since(&self, before: &Self) -> Account {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use evenkeel_base::CpuSet;
-use evenkeel_linux::schedstat;
+use evenkeel_linux::{schedstat, sys};
 use serde::{Deserialize, Serialize};
 
 use super::context::Shared;
@@ -284,13 +284,8 @@ fn migrations() -> Option<u64> {
 
 /// Voluntary and involuntary context switches of this thread.
 fn switches() -> (u64, u64) {
-    // SAFETY: getrusage fills the zeroed struct it is given.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage
-    };
-    (u64::try_from(usage.ru_nvcsw).unwrap_or(0), u64::try_from(usage.ru_nivcsw).unwrap_or(0))
+    let usage = sys::usage(libc::RUSAGE_THREAD);
+    (usage.voluntary, usage.involuntary)
 }
 
 fn report(spec: &LoadSpec, kind: &Kind, threads: u32, ran: &[Ran], stop: &AtomicBool) -> LoadReport {

@@ -84,14 +84,8 @@ pub(super) struct Watched {
 
 /// CPU time of this process so far, seconds.
 fn own_cpu_s() -> f64 {
-    // SAFETY: getrusage fills the zeroed struct it is given.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        usage
-    };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+    let usage = evenkeel_linux::sys::usage(libc::RUSAGE_SELF);
+    usage.user_s + usage.sys_s
 }
 
 /// Waits until all that have runs to do have ended, or the time limit has passed, or told to stop.
