@@ -4,7 +4,6 @@
 //!
 //!     cargo run --release -p evenkeel-bpf --example why_cost [ROUNDS]
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -42,18 +41,6 @@ impl Programs {
             }
         })
     }
-}
-
-fn pin() -> io::Result<()> {
-    // SAFETY: an all-zero set is valid, and only written by CPU_SET.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(1, &mut set);
-        if libc::sched_setaffinity(0, size_of_val(&set), &raw const set) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
 }
 
 fn work(count: u32) {
@@ -94,7 +81,7 @@ fn median(values: &mut [f64]) -> f64 {
 
 fn main() -> Result<(), Error> {
     let rounds: usize = std::env::args().nth(1).map_or(Ok(7), |n| n.parse())?;
-    pin()?;
+    evenkeel_linux::sys::setaffinity(0, &[1].into_iter().collect())?;
     let (theirs, to) = rustix::pipe::pipe()?;
     let (from, back) = rustix::pipe::pipe()?;
     // SAFETY: no other thread exists; the child only reads and writes until its pipe ends, then leaves at once.
