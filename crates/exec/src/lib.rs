@@ -45,11 +45,12 @@ use waits::{Waits, living_descendants};
 pub const TICK: Duration = Duration::from_millis(100);
 
 /// What happens to descendants that outlive the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Leftover {
-    /// They go on, inside its bounds; its cgroup goes with the next start after their end.
+    /// They go on within its bounds; its cgroup goes with the next start after their end.
     #[default]
     Leave,
+    /// They are waited for.
     Wait,
     /// They are killed; also, and the command with them, when this process is killed.
     End,

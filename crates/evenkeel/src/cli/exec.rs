@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use clap::ValueEnum;
 use evenkeel_agent::governor::{Auto, Governed, Purpose};
 use evenkeel_base::text::count;
 use evenkeel_base::{CpuClaim, CpuQuota, CpuSet, CpuShares, CpuWeight};
@@ -57,8 +56,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = slice)]
     slice: Option<Duration>,
     /// What happens to processes that outlive the command.
-    #[arg(long, value_enum, default_value_t = Outliving::Leave)]
-    outliving: Outliving,
+    #[arg(long, value_enum, default_value_t = Leftover::Leave)]
+    outliving: Leftover,
     /// Write the account as JSON to this file, nothing to stderr.
     #[arg(long, value_name = "FILE")]
     account: Option<PathBuf>,
@@ -83,17 +82,6 @@ impl std::str::FromStr for LimitArg {
             text => text.parse().map(Self::At).map_err(|error: String| format!("{error}, or auto")),
         }
     }
-}
-
-/// See [`Leftover`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Outliving {
-    /// They go on within the bounds; the cgroup goes with a later start.
-    Leave,
-    /// They are waited for.
-    Wait,
-    /// They are killed.
-    End,
 }
 
 pub(super) fn slice(text: &str) -> Result<Duration, String> {
@@ -221,11 +209,7 @@ fn spec(global: &Global, args: &Args) -> Result<Spec, String> {
             nice: args.nice,
             slice_ns: args.slice.map(|slice| slice.as_nanos() as u64),
         },
-        leftover: match args.outliving {
-            Outliving::Leave => Leftover::Leave,
-            Outliving::Wait => Leftover::Wait,
-            Outliving::End => Leftover::End,
-        },
+        leftover: args.outliving,
         records: global.state_dir.join("exec"),
     })
 }

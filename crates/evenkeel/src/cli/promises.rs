@@ -39,32 +39,11 @@ pub enum Which {
     All,
 }
 
-/// Where the loads run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Where {
-    /// All in one cgroup: nice values act.
-    OneCgroup,
-    /// A cgroup each: weights act.
-    CgroupEach,
-    /// A container each (needs a Docker Engine).
-    ContainerEach,
-}
-
-impl Where {
-    fn place(self) -> Layout {
-        match self {
-            Self::OneCgroup => Layout::OneCgroup,
-            Self::CgroupEach => Layout::CgroupEach,
-            Self::ContainerEach => Layout::ContainerEach,
-        }
-    }
-}
-
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub struct Order {
     pub which: Which,
-    pub places: Vec<Where>,
+    pub places: Vec<Layout>,
     pub seconds: u32,
     pub sets: u64,
     pub seed: u64,
@@ -86,7 +65,7 @@ struct Load {
 #[derive(Debug, Clone)]
 struct Scene {
     name: String,
-    place: Where,
+    place: Layout,
     cpus: CpuSet,
     loads: Vec<Load>,
     /// A promise to somebody who is not there.
@@ -176,7 +155,7 @@ fn scenes(order: &Order, cpus: &[u32]) -> Vec<Scene> {
     scenes
 }
 
-fn fixed(place: Where, kind: DutyKind, wanted: [Option<f64>; 3], cpu: &CpuSet, order: &Order) -> Scene {
+fn fixed(place: Layout, kind: DutyKind, wanted: [Option<f64>; 3], cpu: &CpuSet, order: &Order) -> Scene {
     let promised = [40.0, 50.0, 10.0];
     let texts = wanted.map(|w| w.map_or_else(|| "-".to_owned(), |w| w.to_string()));
     Scene {
@@ -205,7 +184,7 @@ fn fixed(place: Where, kind: DutyKind, wanted: [Option<f64>; 3], cpu: &CpuSet, o
 
 /// A promised load that wants all of its promise, and a neighbour of 10 % next to which another one begins to want all there
 /// is when the settling is over.
-fn spike(place: Where, cpu: &CpuSet, order: &Order) -> Scene {
+fn spike(place: Layout, cpu: &CpuSet, order: &Order) -> Scene {
     let mut neighbour = LoadSpec::new(Kind::Spin(Spin {})).named("spike");
     // The scene sets the instant when it starts.
     neighbour.common.start_at = Some(StartAt(0));
@@ -226,7 +205,7 @@ fn spike(place: Where, cpu: &CpuSet, order: &Order) -> Scene {
 
 /// Two bins of 90 %, each split at random into one to four promises; each load wants half to twice of its promise; every
 /// other set has a neighbour that is promised nothing and wants everything.
-fn random(seed: u64, place: Where, cpus: &CpuSet, order: &Order) -> Scene {
+fn random(seed: u64, place: Layout, cpus: &CpuSet, order: &Order) -> Scene {
     let mut random = rand_pcg::Pcg64::seed_from_u64(seed);
     let kind = [DutyKind::Open, DutyKind::Closed, DutyKind::Wall][random.random_range(0..3)];
     let mut loads = Vec::new();
@@ -268,7 +247,7 @@ fn play(scene: &Scene, sink: &mut ConsoleSink) -> Result<Vec<Row>, Failure> {
             spec.common.start_at = Some(StartAt(wall_ns() + (u64::from(SETTLE_S) + 2) * 1_000_000_000));
         }
     }
-    let tenants = Starter::new(binary, scene.place.place())
+    let tenants = Starter::new(binary, scene.place)
         .on_cpus(scene.cpus.clone())
         .hold(&specs)
         .context("cannot start the loads")?;

@@ -10,6 +10,7 @@ use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::run::Estimate;
 use evenkeel_base::stats;
 use evenkeel_lab::mix::Mix;
+use evenkeel_lab::tenant::Layout;
 use evenkeel_linux::Root;
 use evenkeel_report::demo::gap_closed;
 use evenkeel_report::table::{Field, Table, width};
@@ -48,7 +49,7 @@ pub struct Args {
     promises: Option<super::promises::Which>,
     /// With --promises: where the loads run; repeatable.
     #[arg(long, value_enum, requires = "promises", value_name = "PLACE")]
-    place: Vec<super::promises::Where>,
+    place: Vec<Layout>,
     /// With --promises: seconds judged in each scene, after five to settle.
     #[arg(long, requires = "promises", value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
@@ -97,10 +98,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return aa::prove(global, decisions, args.seed);
     }
     if let Some(which) = args.promises {
-        use super::promises::{Order, Where};
-        let both = vec![Where::OneCgroup, Where::CgroupEach];
+        let both = vec![Layout::OneCgroup, Layout::CgroupEach];
         let places = if args.place.is_empty() { both } else { args.place };
-        let order = Order { which, places, seconds: args.seconds, sets: args.mixes, seed: args.seed };
+        let order = super::promises::Order { which, places, seconds: args.seconds, sets: args.mixes, seed: args.seed };
         return super::promises::run(global, &order);
     }
     let topology = evenkeel_observe::read_topology(&Root::host()).context("cannot read the machine")?;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::ValueEnum;
 use evenkeel_console as console;
 use evenkeel_report::html::{self, TunePage};
 use evenkeel_report::{significant, table};
@@ -38,7 +37,7 @@ pub struct Args {
     fresh: bool,
     /// How points are chosen, instead of the file's method.
     #[arg(long, value_enum)]
-    method: Option<MethodName>,
+    method: Option<Method>,
     /// Runs in all, instead of the file's budget.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     trials: Option<u32>,
@@ -53,33 +52,6 @@ pub struct Args {
     check: bool,
 }
 
-/// See [`Method`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum MethodName {
-    /// Every point of a grid.
-    Exhaustive,
-    /// Evenly drawn.
-    Random,
-    /// Downhill along one parameter at a time.
-    Coordinate,
-    /// Downhill along the gradient.
-    Gradient,
-    /// Where a Gaussian process expects the largest improvement.
-    Bayesian,
-}
-
-impl From<MethodName> for Method {
-    fn from(name: MethodName) -> Self {
-        match name {
-            MethodName::Exhaustive => Self::Exhaustive,
-            MethodName::Random => Self::Random,
-            MethodName::Coordinate => Self::Coordinate,
-            MethodName::Gradient => Self::Gradient,
-            MethodName::Bayesian => Self::Bayesian,
-        }
-    }
-}
-
 impl Args {
     /// Whether it runs trials.
     pub fn changes(&self) -> bool {
@@ -91,7 +63,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let mut tune = evenkeel_tune::load(&args.file).map_err(|e| usage!(e))?;
     let file = &mut tune.file;
     if let Some(method) = args.method {
-        file.search.method = method.into();
+        file.search.method = method;
     }
     if let Some(trials) = args.trials {
         file.budget.trials = Some(trials as usize);

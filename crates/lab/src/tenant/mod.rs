@@ -29,10 +29,11 @@ use container::ContainedLoads;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// How a set of loads is laid out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// Where the starter is. With autogroup the loads share the starter's session.
+    #[value(skip)]
     Process,
     /// All in one new cgroup: as processes of one pod, where `nice` acts among them.
     OneCgroup,

@@ -40,14 +40,16 @@ pub use space::{Domain, Parameter, Point, Space, SpaceError, Value};
 use evenkeel_base::stats;
 
 evenkeel_base::named! {
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// Every point of a grid.
     Exhaustive = "exhaustive",
+    /// Evenly drawn.
     Random = "random",
     /// Downhill along one parameter at a time.
     Coordinate = "coordinate",
+    /// Downhill along the gradient.
     Gradient = "gradient",
     /// Where a Gaussian process expects the largest improvement.
     Bayesian = "bayesian",
