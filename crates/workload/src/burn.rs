@@ -105,7 +105,8 @@ mod tests {
     #[test]
     fn timespecs_survive_the_round_trip() {
         for ns in [0, 1, 999_999_999, 1_000_000_000, 1_790_000_000_123_456_789] {
-            assert_eq!(to_ns(to_timespec(ns)), ns);
+            let time = to_timespec(ns);
+            assert_eq!(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64, ns);
         }
     }
 }
