@@ -85,7 +85,8 @@ impl Host {
     }
 
     fn candidates(&self) -> Vec<Plan> {
-        let scene = Scene::new(&self.observation, Features::MODERN, |task| self.scope.has(task, &self.observation));
+        let scene =
+            Scene::new(&self.observation, Features::MODERN, |task| self.scope.has(task, &self.observation));
         let mut candidates = vec![Plan::default()];
         candidates.extend(levers::plans(&scene));
         candidates

@@ -336,7 +336,8 @@ fn pid_of(comm: &str) -> Option<i32> {
 
 /// The first task of whose file in `/proc` this holds.
 fn pid_whose(file: &str, is: impl Fn(&str) -> bool) -> Option<i32> {
-    let is_it = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/{file}")).is_ok_and(|text| is(&text));
+    let is_it =
+        |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/{file}")).is_ok_and(|text| is(&text));
     evenkeel_linux::process::all().into_iter().find(is_it).map(|pid| pid as i32)
 }
 

@@ -98,9 +98,10 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return aa::prove(global, decisions, args.seed);
     }
     if let Some(which) = args.promises {
+        use super::promises::Order;
         let both = vec![Layout::OneCgroup, Layout::CgroupEach];
         let places = if args.place.is_empty() { both } else { args.place };
-        let order = super::promises::Order { which, places, seconds: args.seconds, sets: args.mixes, seed: args.seed };
+        let order = Order { which, places, seconds: args.seconds, sets: args.mixes, seed: args.seed };
         return super::promises::run(global, &order);
     }
     let topology = evenkeel_observe::read_topology(&Root::host()).context("cannot read the machine")?;

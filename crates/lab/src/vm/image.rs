@@ -259,7 +259,8 @@ mod tests {
     fn modules_are_taken_in_their_order_wherever_they_lie() {
         let dir = tempfile::tempdir().unwrap();
         let files = ["net/core/failover.ko", "drivers/net/virtio_net.ko.xz", "drivers/virtio/virtio_pci.ko"];
-        evenkeel_linux::testing::lay(&dir.path().join("lib/modules/6.9/kernel"), &files.map(|file| (file, "x")));
+        let base = dir.path().join("lib/modules/6.9/kernel");
+        evenkeel_linux::testing::lay(&base, &files.map(|file| (file, "x")));
         fs::create_dir(dir.path().join("boot")).unwrap();
         assert_eq!(newest_kernel(&dir.path().join("boot")), None);
         let kernel = dir.path().join("boot/vmlinuz-6.9");

@@ -172,7 +172,11 @@ fn a_deadline_is_for_services_that_state_a_bound_and_have_one_thread_at_work() {
     assert_eq!(runtime(20_000_000), Some((4_000_000, 20_000_000)), "twice the demand");
     assert_eq!(runtime(5_000_000_000), Some((200_000_000, 1_000_000_000)), "the longest period");
     assert_eq!(runtime(300_000), None, "a piece of work does not fit into so short a period");
-    assert_eq!(propose(Features { background: true, ..Features::MODERN }, &|_| {}, 1_000_000), None, "not allowed");
+    assert_eq!(
+        propose(Features { background: true, ..Features::MODERN }, &|_| {}, 1_000_000),
+        None,
+        "not allowed"
+    );
     let pinned = |observation: &mut Observation| {
         observation.tasks[0].affinity = Some(evenkeel_base::CpuSet::first_n(1));
     };
