@@ -1,0 +1,148 @@
+use evenkeel_base::{GroupRef, Histogram, HostView, SchedAttr, Setting, TaskView};
+
+use super::*;
+use crate::testing::{self, agent, agent_of_services};
+
+/// Tasks of `/work` by number, each with its CPU and waits, and one of `/web`.
+fn host(tasks: &[(u32, f64, Option<f64>)]) -> Observation {
+    let of =
+        |(pid, cpu_pct, wait_pct), group| TaskView { cpu_pct, wait_pct, ..testing::task(pid, "job", group) };
+    let mine = tasks.iter().map(|task| of(*task, 1));
+    let groups = testing::observation(&[("/", None), ("/work", Some(0)), ("/web", Some(0))]);
+    Observation { tasks: mine.chain([of((90, 100.0, Some(100.0)), 2)]).collect(), ..groups }
+}
+
+fn basis(load_pct: f64, idle: bool) -> Basis {
+    Basis { host: Some(BasisHost { load_pct, online: CpuSet::first_n(2) }), idle, in_vain: None }
+}
+
+fn change(target: Target, to: Setting) -> Plan {
+    Plan { changes: vec![Change { target, to, why: String::new() }], ..Plan::default() }
+}
+
+/// A setting of task 7.
+fn of_task(to: Setting) -> Plan {
+    change(Target::Task(testing::task(7, "job", 1).id), to)
+}
+
+fn of_group(path: &str) -> Plan {
+    change(Target::Group(GroupRef { path: path.into(), v2: true }), Setting::Weight(1))
+}
+
+#[test]
+fn a_load_has_drifted_that_differs_by_three_tenths_or_by_three_points_where_it_is_small() {
+    let drifted = |from: f64, to: f64| BasisHost { load_pct: from, online: CpuSet::new() }.drifted_to(to);
+    assert_eq!([130.0, 130.1, 70.0, 69.9].map(|to| drifted(100.0, to)), [false, true, false, true]);
+    assert_eq!([5.0, 5.1].map(|to| drifted(2.0, to)), [false, true]);
+}
+
+#[test]
+fn where_there_was_nothing_to_do_waiting_gives_something_to_do() {
+    let agent = agent("cgroup:/work", |_| {});
+    let drifted = |idle, cpu_pct, wait_pct| {
+        agent.has_drifted(&basis(100.0, idle), &host(&[(7, cpu_pct, wait_pct)]), REST)
+    };
+    assert_eq!([5.0, 5.1].map(|wait_pct| drifted(true, 100.0, Some(wait_pct))), [false, true]);
+    assert!(!drifted(true, 200.0, Some(0.0)), "more load that does not wait");
+    assert_eq!(
+        [5.0, 5.1].map(|cpu_pct| drifted(true, cpu_pct, Some(50.0))),
+        [false, true],
+        "hardly any load"
+    );
+    // Where nothing is known of waits the load decides, and where a trial was held.
+    assert_eq!([100.0, 140.0].map(|cpu_pct| drifted(true, cpu_pct, None)), [false, true]);
+    assert_eq!([100.0, 140.0].map(|cpu_pct| drifted(false, cpu_pct, Some(50.0))), [false, true]);
+    assert!(!agent.has_drifted(
+        &Basis { host: None, idle: false, in_vain: None },
+        &host(&[(7, 9.0, None)]),
+        REST
+    ));
+}
+
+#[test]
+fn tasks_that_settings_do_not_know_are_a_reason_once_they_have_a_fifth_of_the_load() {
+    let mut agent = agent("cgroup:/work", |_| {});
+    let nice = || Setting::Sched(SchedAttr::DEFAULT);
+    let mut drifted = |plan: Plan, known: f64, strange: f64| {
+        agent.plan = plan;
+        let seen = host(&[(7, known, None), (8, strange, None)]);
+        agent.has_drifted(&basis(known + strange, false), &seen, REST)
+    };
+    assert!(!drifted(of_task(nice()), 80.0, 20.0) && drifted(of_task(nice()), 79.9, 20.1));
+    assert!(!drifted(of_task(nice()), 3.0, 1.0) && drifted(of_task(nice()), 2.9, 1.1), "a fifth of 5 points");
+    assert!(!drifted(Plan::default(), 50.0, 50.0), "nothing is in force");
+    assert!(!drifted(of_group("/work"), 50.0, 50.0), "it covers all that are in the cgroup");
+    let moved = Plan { pull: vec![testing::task(7, "job", 1).id], ..Plan::default() };
+    assert!(!drifted(moved.clone(), 80.0, 20.0) && drifted(moved, 79.9, 20.1));
+}
+
+#[test]
+fn settings_that_pin_are_looked_at_again_where_cpus_are_unevenly_busy() {
+    let mut agent = agent("cgroup:/work", |_| {});
+    let mut drifted = |plan: Plan, busy: f64| {
+        agent.plan = plan;
+        let mut seen = host(&[(7, 50.0, None)]);
+        seen.host = HostView::evenly(2, 50.0);
+        seen.host.per_cpu[1].busy_pct = busy;
+        agent.has_drifted(&basis(50.0, false), &seen, REST)
+    };
+    let pinned = || of_task(Setting::Affinity(CpuSet::single(0)));
+    assert!(!drifted(pinned(), 80.0) && drifted(pinned(), 80.2) && drifted(pinned(), 19.0));
+    assert!(!drifted(of_task(Setting::Sched(SchedAttr::DEFAULT)), 100.0), "these pin nobody");
+}
+
+#[test]
+fn services_need_a_decision_where_they_wait_and_something_could_help() {
+    let mut agent = agent_of_services();
+    let mut seen = host(&[(7, 50.0, None)]);
+    seen.tasks.push(testing::task(20, "api", 2));
+    agent.components.latency_slos.meet(&seen);
+    let wait = |agent: &mut Agent, ns: u64| {
+        (0..10)
+            .for_each(|_| agent.components.latency_slos.watched(&[Some(Histogram::of(&[(ns, 500)]))], 1.0));
+    };
+    assert!(!agent.services_need(&basis(50.0, true), &seen, REST), "nothing is known of its waits");
+    wait(&mut agent, 5_000_000);
+    assert!(agent.services_need(&basis(50.0, true), &seen, REST));
+    assert!(!agent.services_need(&basis(50.0, false), &seen, REST), "that was tried");
+    assert!(agent.services_need(&basis(100.0, false), &seen, REST), "the load is another one");
+    seen.tasks[0].cpu_pct = 5.0;
+    assert!(!agent.services_need(&basis(5.0, true), &seen, REST), "hardly any background work");
+    seen.groups[2].throttled_periods = Some((1, 10));
+    seen.tasks.retain(|task| task.comm == "api" || task.group == Some(1));
+    assert!(agent.services_need(&basis(5.0, true), &seen, REST), "its own quota may hold it back");
+    wait(&mut agent, 1_000);
+    assert!(!agent.services_need(&basis(5.0, true), &seen, REST), "it does not wait");
+    // What is in force covers cgroups, or tasks: then new ones are a reason.
+    agent.plan = of_group("/work");
+    let crowd = host(&[(7, 79.9, None), (8, 20.1, None)]);
+    assert!(!agent.services_need(&basis(100.0, false), &crowd, REST));
+    agent.plan = of_task(Setting::Sched(SchedAttr::DEFAULT));
+    assert!(agent.services_need(&basis(100.0, false), &crowd, REST));
+    assert!(!agent.services_need(&basis(100.0, false), &host(&[(7, 80.0, None), (8, 20.0, None)]), REST));
+}
+
+/// A trial that could not decide is no verdict for good, and one a minute would cost the services.
+#[test]
+fn services_that_wait_are_tried_for_again_after_a_trial_in_vain() {
+    let mut agent = agent_of_services();
+    let mut seen = host(&[(7, 80.0, None)]);
+    seen.tasks.push(testing::task(20, "api", 2));
+    agent.components.latency_slos.meet(&seen);
+    let wait = |agent: &mut Agent, ns| {
+        (0..10)
+            .for_each(|_| agent.components.latency_slos.watched(&[Some(Histogram::of(&[(ns, 100)]))], 1.0));
+    };
+    wait(&mut agent, 9_000_000);
+    let basis = |in_vain| {
+        let online = CpuSet::new();
+        Basis { host: Some(BasisHost { load_pct: 80.0, online }), idle: false, in_vain }
+    };
+    let (before, now) = (basis(None), basis(Some(Instant::now())));
+    let needs = |agent: &Agent, basis, patience| agent.has_drifted(basis, &seen, patience);
+    assert!(!needs(&agent, &before, Duration::ZERO), "no lever can act");
+    assert!(!needs(&agent, &now, REST) && needs(&agent, &now, Duration::ZERO));
+    wait(&mut agent, 1_000);
+    assert!(!needs(&agent, &now, Duration::ZERO), "none waits too long");
+    assert_eq!((longer(REST), longer(LONGEST_REST)), (2 * REST, LONGEST_REST));
+}
