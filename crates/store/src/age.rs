@@ -6,14 +6,16 @@ use crate::db::{Store, StoreError};
 
 /// Made when a history is opened for writing; there is one row. A process that begins while the clock is wrong must not believe it.
 pub(crate) const TABLE: &str = "
-CREATE TABLE IF NOT EXISTS age (
+CREATE TABLE IF NOT EXISTS clock (
     id INTEGER PRIMARY KEY,
-    now_ns INTEGER NOT NULL          -- as far as is believed
+    believed_ns INTEGER NOT NULL,
+    away_ns INTEGER NOT NULL         -- for how long somebody was there and the wall clock said something else
 )";
 
 /// A leap is more than this from what the monotonic clock says, ...
 const LEAP_NS: u64 = 3_600_000_000_000;
-/// ... and is believed once the wall clock has stayed there for so long. A host that was off, or slept, waits for it as well.
+/// ... and is believed once the wall clock has stayed there for so long, of the time in which somebody recorded. A host that was off,
+/// or slept, waits for it as well: one that is off each night for some days.
 const BELIEVED_NS: u64 = 86_400_000_000_000;
 
 /// What is believed of the wall clock.
@@ -42,20 +44,23 @@ impl Age {
 impl Store {
     /// Takes up what was believed last; of a new history the wall clock.
     pub(crate) fn read_age(&mut self, wall_ns: u64) -> Result<(), StoreError> {
-        let kept = self.db.query_row("SELECT now_ns FROM age", [], |row| row.get::<_, i64>(0));
+        let ns = |row: &rusqlite::Row<'_>, at: usize| row.get::<_, i64>(at).map(|ns| ns.max(0) as u64);
+        let kept = self
+            .db
+            .query_row("SELECT believed_ns, away_ns FROM clock", [], |row| Ok((ns(row, 0)?, ns(row, 1)?)));
         let kept = kept.optional().map_err(self.wrap())?;
-        self.age.now_ns = kept.map_or(wall_ns, |ns| ns.max(0) as u64);
+        (self.age.now_ns, self.age.away_ns) = kept.unwrap_or((wall_ns, 0));
         Ok(())
     }
 
     /// The time from which ages count back. That it could not be kept, as on a full disk, is no matter: so it is the next time.
     pub(crate) fn advance_age(&mut self, wall_ns: u64, monotonic_ns: Option<u64>) -> u64 {
         let now_ns = self.age.advance(wall_ns, monotonic_ns);
-        let believed = self.age.now_ns.min(i64::MAX as u64) as i64;
+        let kept = [self.age.now_ns, self.age.away_ns].map(|ns| ns.min(i64::MAX as u64) as i64);
         let _ = self
             .db
-            .prepare_cached("INSERT OR REPLACE INTO age (id, now_ns) VALUES (0, ?1)")
-            .and_then(|mut statement| statement.execute([believed]));
+            .prepare_cached("INSERT OR REPLACE INTO clock (id, believed_ns, away_ns) VALUES (0, ?1, ?2)")
+            .and_then(|mut statement| statement.execute(kept));
         now_ns
     }
 
@@ -88,5 +93,31 @@ mod tests {
         // Back: nothing is older than the clock says, then either.
         assert_eq!(age.advance(1000 * HOUR, Some(51 * HOUR)), 1000 * HOUR);
         assert_eq!(age.advance(1770 * HOUR, Some(51 * HOUR)), 1770 * HOUR, "as before: no leap");
+    }
+
+    #[test]
+    fn a_host_that_is_off_each_night_is_believed_after_some_days() {
+        let mut age = Age { now_ns: 1000 * HOUR, ..Age::default() };
+        let mut evenings = Vec::new();
+        for morning in [1000, 1024, 1048, 1072] {
+            // Another process, which knows what the file keeps of the one before.
+            age.monotonic_ns = None;
+            age.advance(morning * HOUR, Some(HOUR));
+            evenings.push(age.advance((morning + 9) * HOUR, Some(10 * HOUR)) / HOUR);
+        }
+        assert_eq!(evenings, [1009, 1018, 1027, 1081]);
+    }
+
+    #[test]
+    fn for_how_long_the_clock_was_away_is_kept_in_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Store::open(&dir.path().join("history.db"), crate::Limits::default()).unwrap();
+        let mut store = open();
+        let now_ns = crate::db::now_ns();
+        store.advance_age(now_ns, Some(HOUR));
+        // Half a day in which it said a month more.
+        store.advance_age(now_ns + 720 * HOUR, Some(13 * HOUR));
+        drop(store);
+        assert_eq!(open().age.away_ns, 12 * HOUR);
     }
 }
