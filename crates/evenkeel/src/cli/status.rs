@@ -68,7 +68,8 @@ fn read(state_dir: &Path) -> anyhow::Result<(Option<StoredRun>, Option<Agent>, S
         // Nothing of it is in force but what could not be restored: what it brought is in the history.
         run.record.settings = KERNEL_DEFAULT.to_owned();
         (run.record.now, run.record.effect_now) = (None, None);
-        if state == State::Killed {
+        if !has_journal(state_dir) {
+            // `restore` has put back what was left.
             run.record.changes.clear();
         }
     }
