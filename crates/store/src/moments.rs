@@ -142,10 +142,10 @@ pub fn read(
             Kind::Refused if taken_back.contains(&moment.at_ns) => KERNEL_DEFAULT.clone_into(&mut settings),
             Kind::Rates => {
                 moment.settings.clone_from(&settings);
-                // Promises and limits are kept whichever settings are.
-                let there = changes.iter().filter(|change| change.0.contains(&moment.at_ns));
-                let why: BTreeSet<&str> = there.map(|change| change.1.as_str()).collect();
+                // Promises and limits are kept whichever settings are, and the default alone says that nothing is in force.
                 if settings == KERNEL_DEFAULT {
+                    let there = changes.iter().filter(|change| change.0.contains(&moment.at_ns));
+                    let why: BTreeSet<&str> = there.map(|change| change.1.as_str()).collect();
                     why.iter().for_each(|why| moment.settings.push_str(&format!(", {why}")));
                 }
             }
