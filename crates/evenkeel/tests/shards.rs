@@ -69,6 +69,9 @@ fn a_missing_shard_is_unknown_and_named() {
     let dir = dir.path();
     let said = ends(dir, &["lab", "merge", "parts/0", "parts/2", "--out", "merged"], 1);
     assert!(said.contains("no results of shard 1 of 3"), "{said}");
+    // Nothing was interrupted, and no command goes on with it.
+    let again = ends(dir, &["lab", "report", "merged", "--dry-run"], 1);
+    assert!(again.contains("no results of shard 1 of 3") && !again.contains("interrupted"), "{again}");
     let study = json(&dir.join("merged/study.json"));
     assert_eq!((&study["cells"], &study["finished"]), (&serde_json::json!([4, 6]), &Value::Null));
     assert!(study["missed"].to_string().contains("no results of shard 1 of 3"), "{}", study["missed"]);

@@ -210,7 +210,7 @@ impl<R, E> GridStudy<R, E> {
 
     /// What the figures may not be taken for, in words.
     pub fn missed(&self) -> Vec<String> {
-        let part = "not all of it is measured yet; the same command goes on with the rest";
+        let part = "not all of it is measured yet; the command that began it goes on with the rest";
         let part = (!self.complete).then(|| part.to_owned());
         part.into_iter().chain(self.requirements.iter().filter_map(Requirement::missed)).collect()
     }

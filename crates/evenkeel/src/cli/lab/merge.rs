@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use evenkeel_experiment::merge::{Part, SHARDS, merge};
-use evenkeel_experiment::record::{CellRecord, FILE};
+use evenkeel_experiment::record::{CellRecord, FILE, Record};
 
 use super::written::{Report, load, made};
 use crate::cli::{Failure, Format, Global, Outcome, show};
@@ -48,6 +48,11 @@ pub fn run(global: &Global, args: &Args) -> Outcome {
     let report = Report::of(&record)?;
     record.save(made(out)?).map_err(|error| Failure::Cannot(error.into()))?;
     report.show(global.output, Some(out))?;
+    whole(&record)
+}
+
+/// Whether all cells of a merged record are there; no command measures those of a shard that is missing.
+pub(super) fn whole(record: &Record) -> Outcome {
     if record.is_complete() {
         return Ok(0);
     }

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_experiment::record::CellRecord;
+use evenkeel_experiment::record::{CellRecord, Record};
 use evenkeel_lab::fairness::record::TenantsRecord;
 use evenkeel_lab::neighbour::record::NeighbourRecord;
 
-use super::neighbour;
 use super::written::{Report, complete, load};
+use super::{merge, neighbour};
 use crate::cli::{Global, Outcome, tenants};
 
 /// Study a result folder and make its reports again, from its record alone.
@@ -33,9 +33,9 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if TenantsRecord::is_one(&args.folder) {
         return tenants::report(global, &load(&args.folder)?, folder_of(&args));
     }
-    let record = load(&args.folder)?;
+    let record: Record = load(&args.folder)?;
     Report::of(&record)?.show(global.output, folder_of(&args))?;
-    complete(&record).map(|()| 0)
+    if record.merged.is_empty() { complete(&record).map(|()| 0) } else { merge::whole(&record) }
 }
 
 /// Where reports are written, if anywhere.
