@@ -61,6 +61,7 @@ pub const TARGETS: &[Target] = &[
     }),
     Target::text("mountinfo", |text| {
         if let Ok(mounts) = mountinfo::parse(text) {
+            let _ = Hierarchies::find(&mounts, None);
             let found = Hierarchies::find(&mounts, Some("cpu cpuset"));
             for hierarchy in [found.cpu, found.cpuset, found.cpuacct, found.unified].into_iter().flatten() {
                 let _ = (hierarchy.dir("/a/b"), hierarchy.dir(text));
