@@ -29,7 +29,6 @@ use crate::kept::KeptChange;
 use crate::measure::{Owners, window};
 use crate::oldest_kernel;
 use crate::proposals::default_plan;
-use crate::record::is_left;
 use crate::runq_latency::RunqLatency;
 use crate::scheduler;
 use crate::slo::Span;
@@ -464,7 +463,7 @@ impl Agent {
         let report = std::mem::take(&mut self.controls).close();
         self.note_effect();
         self.log.record.settings = KERNEL_DEFAULT.to_owned();
-        self.log.record.changes.retain(|change| is_left(change, &report));
+        self.forget_restored(&report);
         self.log.record.own_cost = self.log.cost.read();
         self.log.recorder.set_changes(&self.log.record.changes);
         self.log.recorder.finish_run(&self.log.record, outcome);

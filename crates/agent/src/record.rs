@@ -87,6 +87,11 @@ impl Agent {
         self.log.recorder.update_run(&self.log.record);
     }
 
+    /// What could not be restored is all that is still in force.
+    pub(crate) fn forget_restored(&mut self, report: &RestoreReport) {
+        self.log.record.changes.retain(|change| is_left(change, report));
+    }
+
     /// Keeps the record's own cost and the effect of the changes fresh.
     pub(crate) fn note_cost(&mut self) {
         self.note_effect();
@@ -124,7 +129,7 @@ fn continued(change: ChangeRecord, before: &[ChangeRecord]) -> ChangeRecord {
 }
 
 /// Whether a change is still in force, for it could not be restored.
-pub(crate) fn is_left(change: &ChangeRecord, report: &RestoreReport) -> bool {
+fn is_left(change: &ChangeRecord, report: &RestoreReport) -> bool {
     report.failed.iter().any(|item| {
         let (task, group) = match &item.target {
             Target::Task(id) => (Some(*id), None),

@@ -8,9 +8,20 @@ use evenkeel_experiment::record::Host;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use super::error::TuneError;
 use super::expand::Settings;
 use super::file::Tune;
-use super::{Options, TuneError};
+
+/// How to run a search.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where the record and results are.
+    pub dir: PathBuf,
+    /// Start over though there is a record.
+    pub fresh: bool,
+    /// What this host is.
+    pub host: Host,
+}
 
 /// First line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

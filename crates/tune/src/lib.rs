@@ -6,11 +6,9 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-use evenkeel_experiment::record::Host;
 
 use crate::search::{Ask, Method, Outcome, Point, Reason, Rules, Search};
 
@@ -30,7 +28,7 @@ mod warm;
 pub use error::TuneError;
 pub use expand::Settings;
 pub use file::{Goal, Lever, Tune, TuneFile};
-pub use journal::TrialRecord;
+pub use journal::{Options, TrialRecord};
 pub use page::page;
 pub use process::Runner;
 pub use reading::{Constraint, Reading, of_json, of_regex};
@@ -57,17 +55,6 @@ pub enum Event<'a> {
         reason: Reason,
     },
     Ended(&'a TrialRecord),
-}
-
-/// How to run a search.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Where the record and results are.
-    pub dir: PathBuf,
-    /// Start over though there is a record.
-    pub fresh: bool,
-    /// What this host is.
-    pub host: Host,
 }
 
 fn name(reason: Reason) -> &'static str {

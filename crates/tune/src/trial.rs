@@ -11,7 +11,7 @@ use evenkeel_fetch::http;
 use evenkeel_fetch::prometheus::Metrics;
 use evenkeel_linux::sys;
 
-use super::TuneError;
+use super::error::TuneError;
 use super::expand::Settings;
 use super::file::{Lever, ServiceSpec, Tune};
 use super::process::{Order, Output, Process, Runner, how};

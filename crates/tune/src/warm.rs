@@ -6,7 +6,7 @@ use evenkeel_experiment::file::Experiment;
 use evenkeel_model::sim::{Report, Run, TaskReport};
 use rand::SeedableRng;
 
-use super::TuneError;
+use super::error::TuneError;
 use super::expand::Settings;
 use super::file::{SimQuantity, SimulateSpec, Tune};
 use super::result::Warm;
