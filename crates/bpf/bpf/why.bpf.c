@@ -740,6 +740,18 @@ verified_once int renew(u64 task)
 	return 1;
 }
 
+/* A thread of a child that made room while the thread waited, or slept: what began then goes on for nobody. */
+verified_once int drop_record(u32 tid)
+{
+	struct config *cfg = get_config();
+	struct record *record = bpf_map_lookup_elem(&records, &tid);
+	if (!cfg || !record)
+		return 0;
+	end_piece(cfg, record, bpf_ktime_get_ns());
+	bpf_map_delete_elem(&records, &tid);
+	return 0;
+}
+
 /* The task that is a program's argument number n, as a number. */
 static always_inline u64 address_in(void *ctx, u32 n)
 {
@@ -765,8 +777,11 @@ static always_inline struct record *record_of(struct config *cfg, struct task_st
 		if (!may_be || !*may_be)
 			return NULL;
 		u64 *target = bpf_map_lookup_elem(&targets, &tgid);
-		if (!target)
+		if (!target) {
+			if (watch_children)
+				drop_record(tid);
 			return NULL;
+		}
 		scope = *target >> SCOPE_SHIFT;
 	} else if (task->flags & PF_KTHREAD) {
 		return NULL;

@@ -474,3 +474,39 @@ fn children_count_from_their_first_instant_and_make_room_when_they_end() {
     });
     (0..100).for_each(|n| probe.put((1 << 23) + n, 1, 1, false).unwrap());
 }
+
+/// Set for a process whose threads want one CPU when it ends.
+const CROWD: &str = "EVENKEEL_WHY_CROWD";
+
+#[test]
+fn end_with_threads_when_told_to() {
+    if std::env::var_os(CROWD).is_none() {
+        return;
+    }
+    let spin = || {
+        (0..u64::MAX).for_each(|n| {
+            std::hint::black_box(n);
+        })
+    };
+    (0..8).for_each(|_| drop(std::thread::spawn(spin)));
+    std::thread::sleep(Duration::from_millis(200));
+    std::process::exit(0);
+}
+
+#[test]
+fn threads_of_a_child_that_ended_before_them_wait_no_more() {
+    let _turn = turn();
+    let options = WatchOptions { waits_only: true, ..WatchOptions::default() };
+    let mut probe = Probe::start(&kernel_types().unwrap(), &Watch::Scopes, &options).unwrap();
+    let crowds = "sleep 0.3; for i in 1 2 3 4 5; do taskset -c 0 \"$0\" --exact end_with_threads_when_told_to; done; exec sleep 60";
+    let mut parent = Command::new("sh");
+    parent.args(["-c", crowds]).arg(std::env::current_exe().unwrap()).env(CROWD, "1").stdout(Stdio::null());
+    let parent = Process::start(parent);
+    let (tgid, start_time) = named(&parent);
+    probe.put(tgid, start_time, 1, true).unwrap();
+    until("all have ended", || parent.comm() == "sleep");
+    probe.begin_window(false).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let open = probe.open_waits().unwrap();
+    assert!(open.keys().all(|cell| scope_of(*cell) != Some(1)), "{open:?}");
+}
