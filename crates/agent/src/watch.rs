@@ -44,6 +44,15 @@ impl Basis {
     fn is_due(&self, patience: Duration) -> bool {
         self.in_vain.is_some_and(|then| then.elapsed() >= patience)
     }
+
+    /// Whether that is all that speaks for one: the load is the same.
+    fn is_due_alone(&self, patience: Duration, load_pct: f64) -> bool {
+        self.is_due(patience) && !self.has_drifted_to(load_pct)
+    }
+
+    fn has_drifted_to(&self, load_pct: f64) -> bool {
+        self.host.as_ref().is_some_and(|host| host.drifted_to(load_pct))
+    }
 }
 
 /// The patience after a trial that came out as the one before.
@@ -186,7 +195,8 @@ impl Agent {
             let online = &measured.observation.topology.online;
             let hotplug = basis.host.as_ref().is_some_and(|host| host.online != *online);
             if hotplug || drifting >= LASTING {
-                let again = !hotplug && basis.is_due(patience);
+                let load = self.scope_load(&measured.observation);
+                let again = !hotplug && basis.is_due_alone(patience, load);
                 let why = match (hotplug, again) {
                     (true, _) => "CPUs came or went",
                     (false, true) => "services still wait too long",
@@ -314,8 +324,7 @@ impl Agent {
     fn services_need(&self, basis: &Basis, observation: &Observation, patience: Duration) -> bool {
         if self.plan.is_default() {
             let load = self.scope_load(observation);
-            let drifted = basis.host.as_ref().is_some_and(|host| host.drifted_to(load));
-            let changed = basis.idle || drifted || basis.is_due(patience);
+            let changed = basis.idle || basis.has_drifted_to(load) || basis.is_due(patience);
             let waits = self.components.latency_slos.lately();
             let could_help = load > 5.0 || self.holds_back_services(observation);
             return changed && could_help && waits.is_some_and(|waits| self.served(&waits).is_none());
@@ -370,7 +379,7 @@ impl Agent {
         if basis.idle && !waits.is_empty() {
             return load > 5.0 && waits.iter().sum::<f64>() > 0.05 * load;
         }
-        if basis.host.as_ref().is_some_and(|host| host.drifted_to(load)) {
+        if basis.has_drifted_to(load) {
             return true;
         }
         let strange =

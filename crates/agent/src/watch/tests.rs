@@ -142,6 +142,8 @@ fn services_that_wait_are_tried_for_again_after_a_trial_in_vain() {
     let needs = |agent: &Agent, basis, patience| agent.has_drifted(basis, &seen, patience);
     assert!(!needs(&agent, &before, Duration::ZERO), "no lever can act");
     assert!(!needs(&agent, &now, REST) && needs(&agent, &now, Duration::ZERO));
+    // A change of load is another reason, also where no service is named.
+    assert_eq!([80.0, 200.0].map(|load| now.is_due_alone(Duration::ZERO, load)), [true, false]);
     wait(&mut agent, 1_000);
     assert!(!needs(&agent, &now, Duration::ZERO), "none waits too long");
     assert_eq!((longer(REST), longer(LONGEST_REST)), (2 * REST, LONGEST_REST));
