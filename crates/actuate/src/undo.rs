@@ -64,12 +64,22 @@ impl Entry {
         };
     }
 
-    /// The kubelet's value was found where ours is to go. It has no opinion on ours: it says again what its pods ask for, which may
-    /// be more or less than before. So that is what goes back at the end.
-    pub fn follow(&mut self, present: &Setting) {
+    /// Whether the kubelet's new value was found where ours is to go. Then that is what goes back at the end: the kubelet has no
+    /// opinion on ours, it says again what its pods ask for, which may be more or less than before. It may be a value that was ours
+    /// once: of the many that a promise writes only the last can be there still.
+    pub fn follow_kubelet(&mut self, present: &Setting) -> bool {
+        let is_ours = match &self.state {
+            State::Ours(value) => value == present,
+            State::Back => false,
+            _ => self.wrote.contains(present),
+        };
+        if !self.is_kubelets() || is_ours || *present == self.original {
+            return false;
+        }
         self.original = present.clone();
         self.wrote.clear();
         (self.journaled, self.state) = (0, State::Back);
+        true
     }
 
     /// Whether the kubelet sets this property again whenever its pods change.

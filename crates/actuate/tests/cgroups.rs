@@ -355,3 +355,30 @@ fn the_weight_that_the_kubelet_sets_is_what_goes_back_and_any_other_stays() {
         }
     }
 }
+
+/// Of the many weights that a promise writes the kubelet may say one, too; and `cpu.idle` forgets what it said while nothing was ours.
+#[test]
+fn what_the_kubelet_sets_goes_back_also_where_it_was_ours_once_or_nothing_is_ours() {
+    for (ours, kubelets, idle) in [([500, 600], 500, false), ([500, 500], 500, true), ([500, 500], 389, true)]
+    {
+        let (host, mut actuator) = opened();
+        let found = [Setting::Weight(358), Setting::GroupIdle(false)];
+        let target = Target::Group(host.world.add_group("/kubepods/burstable", false, &found));
+        let set = |to: Setting| plan(vec![(target.clone(), to)]);
+        for weight in ours {
+            assert_eq!(actuator.set(&set(Setting::Weight(weight)), &all).in_force(), 1);
+        }
+        let last = if idle { Setting::GroupIdle(true) } else { Setting::Weight(600) };
+        if idle {
+            actuator.set(&plan(vec![]), &all);
+        }
+        host.world.put(&target, &Setting::Weight(kubelets));
+        assert_eq!(actuator.set(&set(last), &all).applied(), 1);
+        actuator.close();
+        assert_eq!(
+            host.world.values()[&(target, Knob::Weight)],
+            Setting::Weight(kubelets),
+            "{ours:?} {idle}"
+        );
+    }
+}

@@ -71,12 +71,12 @@ impl<K: Kernel> Actuator<K> {
                     return Err(Verdict::Conflict(present));
                 }
                 let ours = entry.wrote.iter().any(|wrote| same(&present, wrote, widest.as_ref()));
-                if !ours && !same(&present, &entry.original, widest.as_ref()) {
-                    if !entry.is_kubelets() {
-                        entry.dispute();
-                        return Err(Verdict::Conflict(present));
-                    }
-                    entry.follow(&present);
+                if !entry.follow_kubelet(&present)
+                    && !ours
+                    && !same(&present, &entry.original, widest.as_ref())
+                {
+                    entry.dispute();
+                    return Err(Verdict::Conflict(present));
                 }
                 index
             }
@@ -202,7 +202,13 @@ impl<K: Kernel> Actuator<K> {
     fn weight_behind(&mut self, change: &Change, to: &Setting) -> Result<Option<usize>, Verdict> {
         let (Setting::GroupIdle(_), Target::Group(group)) = (to, &change.target) else { return Ok(None) };
         let index = match self.known(&change.target, Knob::Weight)? {
-            Some(index) => index,
+            Some(index) => {
+                if self.entries[index].is_kubelets() {
+                    let present = self.kernel.read(&change.target, Knob::Weight).map_err(verdict)?;
+                    self.entries[index].follow_kubelet(&present);
+                }
+                index
+            }
             None => {
                 let weight = self.kernel.read(&change.target, Knob::Weight).map_err(verdict)?;
                 let origin = self.origin(&change.target, Knob::Weight, None)?;
