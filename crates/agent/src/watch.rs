@@ -221,10 +221,10 @@ impl Agent {
                     patience = if self.plan == before { longer(patience) } else { REST };
                 } else {
                     self.recheck(watcher)?;
-                }
-                // Settings that fail are gone already; what else could help is then decided again.
-                if self.plan.is_default() {
-                    basis = self.decide_and_tell(watcher)?;
+                    // Settings that fail are gone already; what else could help is then decided again.
+                    if self.plan.is_default() {
+                        basis = self.decide_and_tell(watcher)?;
+                    }
                 }
                 before = self.begin_window()?;
             } else if due {
