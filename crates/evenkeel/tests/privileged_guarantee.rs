@@ -268,7 +268,7 @@ fn waits_longer_than_a_look_break_a_bound_that_is_longer_too() {
     let scope = group.scope();
     let bound = format!("scope = \"{scope}\"\nwait_p99 = \"1500ms\"\n");
     let config = configured(dir.path(), &format!("[[guarantee]]\n{bound}[[service]]\n{bound}"));
-    let args = ["--config", &config, "run", "--guarantees-only", "--for", "25s", "-o", "json"];
+    let args = ["--config", &config, "run", "--guarantees-only", "--for", "15s", "-o", "json"];
     let output = Agent::run(dir.path(), &args).end();
     let document = output.document();
     let promise = guarantee(&document, &scope);

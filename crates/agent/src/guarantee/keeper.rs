@@ -36,8 +36,6 @@ pub(crate) struct InForce {
     pub at: Instant,
     /// What was there after it was written.
     pub stands: Option<Setting>,
-    /// Whether another manager, such as the kubelet, writes the property, too.
-    pub shared: bool,
 }
 
 /// What observations say of the tasks that promises are about.
@@ -87,6 +85,8 @@ pub(crate) struct Keeper {
     /// Of each promise.
     pub(super) usage: Vec<Usage>,
     pub(super) in_force: BTreeMap<(Target, Knob), InForce>,
+    /// Cgroups whose weight another manager, such as the kubelet, writes, too; also while it is not in force.
+    pub(super) shared: BTreeSet<Target>,
     pub(super) messages: Messages,
     details: BTreeSet<TaskId>,
     written: Option<Instant>,
@@ -219,7 +219,7 @@ impl Keeper {
                 let is_rewritten = stood.is_some_and(|stood| stood != applied.from);
                 if outcome.knob == Knob::Weight && is_rewritten {
                     in_force.at = now;
-                    if !std::mem::replace(&mut in_force.shared, true) {
+                    if self.shared.insert(outcome.target.clone()) {
                         self.messages.notes.push(format!(
                             "guarantee: somebody else set weight of {} as well; the promised one stands again, and follows its \
                              promise seldom from now on",
@@ -235,6 +235,12 @@ impl Keeper {
                 Verdict::Failed(error) => Some(error.to_string()),
             };
             let gone = matches!(outcome.verdict, Verdict::Gone);
+            match &outcome.verdict {
+                // It is answered once, too.
+                Verdict::Conflict(Setting::Weight(_)) => _ = self.shared.insert(outcome.target.clone()),
+                Verdict::Gone => _ = self.shared.remove(&outcome.target),
+                _ => {}
+            }
             if why.is_some() || gone {
                 self.in_force.remove(&(outcome.target.clone(), outcome.knob));
             }

@@ -211,7 +211,7 @@ impl Keeper {
         for change in wanted {
             let key = (change.target.clone(), change.knob());
             let before = self.in_force.get(&key);
-            let shared = before.is_some_and(|before| before.shared);
+            let shared = self.shared.contains(&change.target);
             let stands = before.and_then(|before| before.stands.clone());
             if let Some(in_force) = before {
                 let worth = match (&in_force.change.to, &change.to) {
@@ -230,7 +230,7 @@ impl Keeper {
                     continue;
                 }
             }
-            self.in_force.insert(key, InForce { change: change.clone(), at: now, stands, shared });
+            self.in_force.insert(key, InForce { change: change.clone(), at: now, stands });
             changes.push(change);
         }
         changes
@@ -293,7 +293,15 @@ mod tests {
 
             // Said once.
             keeper.learn(&written(120, 700), after(120));
-            let notes = keeper.take_notes();
+            // Met in the midst of a write, it is answered at once, and no step follows.
+            let mut met = written(700, 720);
+            met.changes[0].verdict = Verdict::Conflict(Setting::Weight(130));
+            keeper.learn(&met, after(130));
+            assert_eq!(keeper.differing(vec![weight(720)], after(130)), [weight(720)]);
+            keeper.learn(&written(130, 720), after(130));
+            assert_eq!(keeper.differing(vec![weight(900)], after(131)), []);
+            let mut notes = keeper.take_notes();
+            notes.retain(|note| !note.contains("could not be set"));
             assert_eq!(notes.len(), 1, "{notes:?}");
             assert!(
                 notes[0].contains("somebody else set weight of") && notes[0].contains("/kubepods/burstable"),
