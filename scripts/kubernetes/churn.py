@@ -156,5 +156,5 @@ def judge(found, pid, log):
     say(f"{written} writes of ours to {len(ours)} files; {rewrites} times somebody else wrote one of them")
     say("said of it in the log: " + ("; ".join(line for line in log.splitlines() if "somebody else" in line) or "nothing"))
     check("rewrites of what is set", "as many as pods came and went, at least 10", rewrites, rewrites >= 10)
-    check("more than one write of ours in answer to one", "none", fights[:5] or "none", not fights)
     check(f"rewrites without an answer within {ANSWER_S:.0f} s", "none", lost[:5] or "none", not lost)
+    check("more than one write of ours in answer to one", "none", f"{len(fights)}: {fights[:5]}" if fights else "none", not fights)
