@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -23,6 +24,21 @@ def check(what, expected, seen, holds):
 
 def say(words):
     print(f"-- {words}", flush=True)
+
+
+class Beside:
+    """What `run` does in a thread while it is entered; `over` tells it to end."""
+
+    def __init__(self):
+        self.over, self.thread = threading.Event(), threading.Thread(target=self.run)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
 
 
 def read(path):

@@ -3,12 +3,11 @@
 import os
 import random
 import subprocess
-import threading
 import time
 
 import acts
 import loads
-from cluster import CPU, await_, check, read, say
+from cluster import CPU, Beside, await_, check, read, say
 
 # A block in which what is kept is held against the default, seconds.
 BLOCK_S = 15
@@ -16,20 +15,12 @@ BLOCK_S = 15
 CHANCE_POINTS = 2.0
 
 
-class Outside:
+class Outside(Beside):
     """A busy loop on the host, outside every pod, that is started and ended at random instants."""
 
     def __init__(self, luck):
-        self.luck, self.over, self.starts = luck, threading.Event(), 0
-        self.thread = threading.Thread(target=self.run)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
+        super().__init__()
+        self.luck, self.starts = luck, 0
 
     def run(self):
         while not self.over.wait(self.luck.uniform(2, 15)):

@@ -3,8 +3,9 @@
 import ctypes
 import os
 import struct
-import threading
 import time
+
+from cluster import Beside
 
 SETTINGS = ("cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.idle")
 FAN_NONBLOCK, FAN_UNLIMITED_QUEUE = 0x2, 0x10
@@ -14,25 +15,21 @@ AT_FDCWD = -100
 EVENT = struct.Struct("=IBBHQii")
 
 
-class Writers:
+class Writers(Beside):
     """While it is entered: `found` has (seconds since the beginning, pid, path below the hierarchy's root, value)."""
 
     def __init__(self, root):
-        self.root, self.found, self.lost, self.over = root, [], 0, threading.Event()
+        super().__init__()
+        self.root, self.found, self.lost = root, [], 0
         libc = ctypes.CDLL(None, use_errno=True)
         self.queue = libc.fanotify_init(FAN_NONBLOCK | FAN_UNLIMITED_QUEUE, os.O_RDONLY | os.O_LARGEFILE)
         mask = ctypes.c_uint64(FAN_MODIFY)
         if self.queue < 0 or libc.fanotify_mark(self.queue, FAN_MARK_ADD | FAN_MARK_FILESYSTEM, mask, AT_FDCWD, root.encode()):
             raise OSError(ctypes.get_errno(), "fanotify", root)
-        self.began, self.thread = time.monotonic(), threading.Thread(target=self.run)
+        self.began = time.monotonic()
 
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
+    def __exit__(self, *how):
+        super().__exit__(*how)
         os.close(self.queue)
 
     def run(self):

@@ -49,11 +49,7 @@ impl Agent {
             .map(|(target, from, now)| {
                 let here = |c: &&Change| c.target == *target && c.knob() == now.knob();
                 let why = wanted.iter().find(here).map(|change| change.why.clone());
-                let (task, group) = match target {
-                    Target::Task(id) => (Some(*id), None),
-                    Target::Group(group) => (None, Some(group.path.clone())),
-                    Target::Net(_) | Target::Host => (None, None),
-                };
+                let (task, group) = task_or_group(target);
                 let knob = now.knob().name();
                 // What a component wants is in force in every window: no test tells what it does.
                 let effect = effect.map(str::to_owned).filter(|_| !beside.iter().any(|c| here(&c)));
@@ -128,15 +124,19 @@ fn continued(change: ChangeRecord, before: &[ChangeRecord]) -> ChangeRecord {
     }
 }
 
+/// A target as a record of changes names it.
+fn task_or_group(target: &Target) -> (Option<TaskId>, Option<String>) {
+    match target {
+        Target::Task(id) => (Some(*id), None),
+        Target::Group(group) => (None, Some(group.path.clone())),
+        Target::Net(_) | Target::Host => (None, None),
+    }
+}
+
 /// Whether a change is still in force, for it could not be restored.
 fn is_left(change: &ChangeRecord, report: &RestoreReport) -> bool {
     report.failed.iter().any(|item| {
-        let (task, group) = match &item.target {
-            Target::Task(id) => (Some(*id), None),
-            Target::Group(group) => (None, Some(group.path.as_str())),
-            Target::Net(_) | Target::Host => (None, None),
-        };
-        change.knob == item.knob.name() && change.task == task && change.group.as_deref() == group
+        change.knob == item.knob.name() && (change.task, change.group.clone()) == task_or_group(&item.target)
     })
 }
 

@@ -91,18 +91,20 @@ fn settings_that_pin_are_looked_at_again_where_cpus_are_unevenly_busy() {
     assert!(!drifted(of_task(Setting::Sched(SchedAttr::DEFAULT)), 100.0), "these pin nobody");
 }
 
+/// Ten windows of a second in which the service waited so long, so often.
+fn wait(agent: &mut Agent, ns: u64, times: u64) {
+    let waits = [Some(Histogram::of(&[(ns, times)]))];
+    (0..10).for_each(|_| agent.components.latency_slos.watched(&waits, 1.0));
+}
+
 #[test]
 fn services_need_a_decision_where_they_wait_and_something_could_help() {
     let mut agent = agent_of_services();
     let mut seen = host(&[(7, 50.0, None)]);
     seen.tasks.push(testing::task(20, "api", 2));
     agent.components.latency_slos.meet(&seen);
-    let wait = |agent: &mut Agent, ns: u64| {
-        (0..10)
-            .for_each(|_| agent.components.latency_slos.watched(&[Some(Histogram::of(&[(ns, 500)]))], 1.0));
-    };
     assert!(!agent.services_need(&basis(50.0, true), &seen, REST), "nothing is known of its waits");
-    wait(&mut agent, 5_000_000);
+    wait(&mut agent, 5_000_000, 500);
     assert!(agent.services_need(&basis(50.0, true), &seen, REST));
     assert!(!agent.services_need(&basis(50.0, false), &seen, REST), "that was tried");
     assert!(agent.services_need(&basis(100.0, false), &seen, REST), "the load is another one");
@@ -111,7 +113,7 @@ fn services_need_a_decision_where_they_wait_and_something_could_help() {
     seen.groups[2].throttled_periods = Some((1, 10));
     seen.tasks.retain(|task| task.comm == "api" || task.group == Some(1));
     assert!(agent.services_need(&basis(5.0, true), &seen, REST), "its own quota may hold it back");
-    wait(&mut agent, 1_000);
+    wait(&mut agent, 1_000, 500);
     assert!(!agent.services_need(&basis(5.0, true), &seen, REST), "it does not wait");
     // What is in force covers cgroups, or tasks: then new ones are a reason.
     agent.plan = of_group("/work");
@@ -129,11 +131,7 @@ fn services_that_wait_are_tried_for_again_after_a_trial_in_vain() {
     let mut seen = host(&[(7, 80.0, None)]);
     seen.tasks.push(testing::task(20, "api", 2));
     agent.components.latency_slos.meet(&seen);
-    let wait = |agent: &mut Agent, ns| {
-        (0..10)
-            .for_each(|_| agent.components.latency_slos.watched(&[Some(Histogram::of(&[(ns, 100)]))], 1.0));
-    };
-    wait(&mut agent, 9_000_000);
+    wait(&mut agent, 9_000_000, 100);
     let basis = |in_vain| {
         let online = CpuSet::new();
         Basis { host: Some(BasisHost { load_pct: 80.0, online }), idle: false, in_vain }
@@ -144,7 +142,7 @@ fn services_that_wait_are_tried_for_again_after_a_trial_in_vain() {
     assert!(!needs(&agent, &now, REST) && needs(&agent, &now, Duration::ZERO));
     // A change of load is another reason, also where no service is named.
     assert_eq!([80.0, 200.0].map(|load| now.is_due_alone(Duration::ZERO, load)), [true, false]);
-    wait(&mut agent, 1_000);
+    wait(&mut agent, 1_000, 100);
     assert!(!needs(&agent, &now, Duration::ZERO), "none waits too long");
     assert_eq!((longer(REST), longer(LONGEST_REST)), (2 * REST, LONGEST_REST));
 }
