@@ -310,6 +310,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_weight_that_is_met_in_the_midst_of_its_first_write_follows_seldom_too() {
+        let (mut keeper, start) = (Keeper::default(), Instant::now());
+        keeper.differing(vec![weight(500)], start);
+        let mut met = written(100, 500);
+        met.changes[0].verdict = Verdict::Conflict(Setting::Weight(130));
+        keeper.learn(&met, start);
+        assert_eq!(keeper.differing(vec![weight(500)], start), [weight(500)]);
+        keeper.learn(&written(130, 500), start);
+        assert_eq!(keeper.differing(vec![weight(900)], start + Duration::from_secs(1)), []);
+    }
+
     /// 40 % for a cgroup in which this task is.
     fn promised(id: TaskId) -> Keeper {
         let promise = Reservation { cpu: Some("40%".parse().unwrap()), ..Reservation::default() };
