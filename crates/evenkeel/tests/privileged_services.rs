@@ -7,7 +7,7 @@ use evenkeel_actuate::Linux;
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_linux::sys::{self, RawSchedAttr};
 use evenkeel_linux::testing::awaited;
-use scene::{Agent, Group, Process, begin, configured, run, snapshot, until};
+use scene::{Agent, Group, Process, begin, configured, hurried, hurried_with, run, snapshot, until};
 
 /// Programs of this host that come and go meanwhile decide nothing here: what the guard does with them is tested elsewhere.
 const FORGIVING: &str = "[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n";
@@ -193,8 +193,10 @@ fn a_service_that_its_own_quota_begins_to_hold_back_is_tried_for() {
     let (_asleep, _idle) = (api.start("sleep", &["600"]), work.start("sleep", &["600"]));
     let before = api.files();
     let (api_scope, work_scope) = (api.scope(), work.scope());
+    let config = hurried(dir.path(), "20s");
     let args = ["run", "--service", &api_scope, "--background", &work_scope, "--lever", "burst"];
-    let mut agent = Agent::run(dir.path(), &[&args[..], &["--for", "100s", "-o", "json"]].concat());
+    let args = [&args[..], &["--for", "100s", "-o", "json", "--config", &config]].concat();
+    let mut agent = Agent::run(dir.path(), &args);
     until("it sees nothing to do", || agent.words().contains("nothing to do: what comes to"));
     // An eighth of a CPU on average, all of it at once: more than the quota of a period.
     let load = ["load", "duty", "--percent", "12", "--period", "400ms", "--kind", "open", "--seconds", "600"];
@@ -223,10 +225,10 @@ fn background_work_moves_aside_for_a_service_and_keeps_its_affinity() {
     let _loads = (api.start(env!("CARGO_BIN_EXE_evenkeel"), &light), batch(&work));
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&api, &work]);
-    let config = configured(dir.path(), FORGIVING);
+    let config = hurried_with(dir.path(), "20s", FORGIVING);
     let (api_scope, work_scope) = (api.scope(), work.scope());
     let args = ["run", "--service", &api_scope, "--background", &work_scope, "--lever", "aside"];
-    let args = [&args[..], &["--for", "25s", "-o", "json", "--config", &config]].concat();
+    let args = [&args[..], &["--for", "12s", "-o", "json", "--config", &config]].concat();
     let output = Agent::run(dir.path(), &args).end();
     let (document, words) = (output.json(), output.stderr);
     assert!(words.contains("background work was moved aside"), "{words}");
