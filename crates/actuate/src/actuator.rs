@@ -345,7 +345,7 @@ impl<K: Kernel> Actuator<K> {
         let present = match self.kernel.read(&target, knob) {
             Ok(now) if now == present => present,
             // Of ours: another change of this plan moved it (`cpu.idle` moves the weight).
-            Ok(now) if entry.wrote[..entry.journaled].contains(&now) => now,
+            Ok(now) if entry.ours().contains(&now) => now,
             Ok(now) => {
                 entry.dispute();
                 return Verdict::Conflict(now);
@@ -433,7 +433,7 @@ impl<K: Kernel> Actuator<K> {
             return;
         }
         if let Some(&index) = self.index.get(&(change.target.clone(), change.knob()))
-            && matches!(self.entries[index].state, State::Ours(_) | State::Disputed)
+            && matches!(self.entries[index].state, State::Ours(_) | State::Disputed(_))
         {
             self.take_back(index, back);
         }

@@ -415,10 +415,9 @@ fn follow_exec<K: Kernel>(
     };
     let is = |value: &Setting| same(&present, value, widest.as_ref());
     let own = entries.iter().position(|other| other.target == target && other.knob == entry.knob);
-    let by_own = own.is_some_and(|own| entries[own].wrote.iter().any(is));
-    if let Some(own) = own.filter(|_| by_own) {
-        // It may have been restored before, and then got the thread's.
-        let again = entries[own].state == State::Back;
+    if let Some(own) = own.filter(|&own| entries[own].wrote.iter().any(is)) {
+        // One that it has no more, or that was restored: it got the thread's.
+        let again = !entries[own].ours().iter().any(is);
         if again {
             entries[own].state = State::Unknown;
         }

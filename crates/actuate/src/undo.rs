@@ -38,8 +38,8 @@ pub(crate) enum State {
     /// It has its original value, or never got another.
     Back,
     Ours(Setting),
-    /// Somebody else changed it while it had a value of ours, parts of which may be there.
-    Disputed,
+    /// Somebody else changed it while it had this value of ours, parts of which may be there.
+    Disputed(Setting),
     /// Somebody else's value is there.
     Foreign,
     /// The target is no more.
@@ -49,7 +49,7 @@ pub(crate) enum State {
 impl State {
     /// Whether something of ours may be there.
     pub fn may_be_ours(&self) -> bool {
-        matches!(self, Self::Ours(_) | Self::Unknown | Self::Disputed)
+        matches!(self, Self::Ours(_) | Self::Unknown | Self::Disputed(_))
     }
 }
 
@@ -57,23 +57,27 @@ impl Entry {
     /// Somebody else's value was found where ours is to go. Nothing goes back now: what is left of ours does when no plan names it
     /// any more.
     pub fn dispute(&mut self) {
-        self.state = match self.state {
-            State::Ours(_) | State::Disputed => State::Disputed,
+        self.state = match std::mem::replace(&mut self.state, State::Unknown) {
+            State::Ours(value) | State::Disputed(value) => State::Disputed(value),
             State::Unknown => State::Unknown,
             State::Back | State::Foreign | State::Gone => State::Foreign,
         };
     }
 
+    /// The values of ours that may be there. One of before was not left by us: who sets it means it. Only where it is not known how
+    /// far a write came, as after a kill, it may be any.
+    pub fn ours(&self) -> &[Setting] {
+        match &self.state {
+            State::Ours(value) | State::Disputed(value) => std::slice::from_ref(value),
+            State::Unknown => &self.wrote,
+            State::Back | State::Foreign | State::Gone => &[],
+        }
+    }
+
     /// Whether the kubelet's new value was found where ours is to go. Then that is what goes back at the end: the kubelet has no
-    /// opinion on ours, it says again what its pods ask for, which may be more or less than before. It may be a value that was ours
-    /// once: of the many that a promise writes only the last can be there still.
+    /// opinion on ours, it says again what its pods ask for, which may be more or less than before.
     pub fn follow_kubelet(&mut self, present: &Setting) -> bool {
-        let is_ours = match &self.state {
-            State::Ours(value) => value == present,
-            State::Back => false,
-            _ => self.wrote.contains(present),
-        };
-        if !self.is_kubelets() || is_ours || *present == self.original {
+        if !self.is_kubelets() || self.ours().contains(present) || *present == self.original {
             return false;
         }
         self.original = present.clone();
@@ -90,7 +94,7 @@ impl Entry {
     /// Whether the task has this policy from us and not from where it was found.
     pub fn gave_policy(&self, policy: SchedPolicy) -> bool {
         let is = |setting: &Setting| matches!(setting, Setting::Sched(attr) if attr.policy == policy);
-        !is(&self.original) && self.wrote.iter().any(is)
+        !is(&self.original) && self.ours().iter().any(is)
     }
 
     /// A property about to be touched for the first time.
@@ -111,7 +115,7 @@ impl Entry {
 
     /// Whether a cgroup made again under its name has this from an owner that was told a value of ours.
     pub fn is_kept(&self, present: &Setting) -> bool {
-        self.wrote.iter().any(|wrote| is_kept_as(wrote, present))
+        self.ours().iter().any(|ours| is_kept_as(ours, present))
     }
 
     /// Whether a BPF scheduler that we started, and did not end, is not there any more: the kernel ejected it, or somebody ended
@@ -119,7 +123,7 @@ impl Entry {
     pub fn is_lost(&self, present: &Setting) -> bool {
         self.knob == Knob::Scheduler
             && *present == self.original
-            && matches!(self.state, State::Ours(_) | State::Disputed | State::Foreign)
+            && matches!(self.state, State::Ours(_) | State::Disputed(_) | State::Foreign)
     }
 
     /// Whether a value is one that only an instant of a loan leaves.
@@ -262,7 +266,7 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
     let widest = widest(kernel, &entry.target, entry.knob);
     let is_passing = entry.is_loan(&present) || entry.is_cut_short(&present);
     let passing = is_passing.then(|| Reverse { to: entry.original.clone(), partial: false });
-    let reverse = passing.or_else(|| reverse(&entry.original, &entry.wrote, &present, widest.as_ref()));
+    let reverse = passing.or_else(|| reverse(&entry.original, entry.ours(), &present, widest.as_ref()));
     let Some(reverse) = reverse else {
         if same(&present, &entry.original, widest.as_ref()) {
             // The file may have been restored while its owner could not be told.

@@ -169,6 +169,44 @@ fn whenever_somebody_renices_a_task_its_class_goes_back() {
     }
 }
 
+/// Of the values of ours only the last can be there by our hand.
+#[test]
+fn what_was_ours_once_is_somebody_elses_when_another_value_was_there_since() {
+    let pin = |cpus: &str| Setting::Affinity(cpus.parse().unwrap());
+    let reniced = Setting::Sched(SchedAttr { nice: Nice::new(5), ..SchedAttr::DEFAULT });
+    for ends in [true, false] {
+        for (target, [once, last], left) in [
+            (host().task(0), [pin("0"), pin("1")], pin("0")),
+            // The class is ours still, the nice value is not.
+            (host().task(0), [batch(5), batch(7)], reniced.clone()),
+            (host().group(0), [50, 900].map(Setting::Weight), Setting::Weight(50)),
+        ] {
+            let (host, mut actuator) = opened();
+            let set = |to: &Setting| plan(vec![(target.clone(), to.clone())]);
+            let now = || host.world.values()[&(target.clone(), once.knob())].clone();
+            for to in [&once, &last] {
+                assert_eq!(actuator.set(&set(to), &all).applied(), 1);
+            }
+            host.world.put(&target, &once);
+            let again = actuator.set(&set(&last), &all).changes.remove(0).verdict;
+            assert_eq!(again, Verdict::Conflict(once.clone()), "it is left alone");
+            let report = if ends { actuator.set(&plan(vec![]), &all).back } else { actuator.close() };
+            assert_eq!((now(), report.conflicts.len()), (left, 1), "{report:?}");
+            // What is back is as somebody else makes it from then on, also where a plan wants the same.
+            let (mut actuator, _) = host.open().unwrap();
+            let found = now();
+            for plan in [set(&last), plan(vec![])] {
+                actuator.set(&plan, &all);
+            }
+            assert_eq!(now(), found);
+            host.world.put(&target, &last);
+            assert_eq!(actuator.set(&set(&last), &all).changes[0].verdict, Verdict::Unchanged);
+            actuator.close();
+            assert_eq!(now(), last);
+        }
+    }
+}
+
 fn refused(host: &Host) -> String {
     match host.restore() {
         Err(error @ ActuateError::Elsewhere { .. }) => error.to_string(),

@@ -52,7 +52,7 @@ impl<K: Kernel> Actuator<K> {
         if !self.options.rewrite && same(&present, &to, widest.as_ref()) {
             if let Some(index) = known {
                 let entry = &mut self.entries[index];
-                if entry.wrote.contains(&to) {
+                if entry.ours().contains(&to) {
                     entry.state = State::Ours(to);
                 }
             }
@@ -70,7 +70,7 @@ impl<K: Kernel> Actuator<K> {
                     entry.state = State::Foreign;
                     return Err(Verdict::Conflict(present));
                 }
-                let ours = entry.wrote.iter().any(|wrote| same(&present, wrote, widest.as_ref()));
+                let ours = entry.ours().iter().any(|ours| same(&present, ours, widest.as_ref()));
                 if !entry.follow_kubelet(&present)
                     && !ours
                     && !same(&present, &entry.original, widest.as_ref())
