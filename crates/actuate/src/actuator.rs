@@ -356,7 +356,8 @@ impl<K: Kernel> Actuator<K> {
             self.entries[companion].sequence = self.ledger.next_sequence();
             self.entries[companion].state = State::Unknown;
         }
-        self.entries[index].sequence = self.ledger.next_sequence();
+        let sequence = self.ledger.next_sequence();
+        let first = std::mem::replace(&mut self.entries[index].sequence, sequence) == 0;
         // Many others may have been looked at since: the shorter the time from here to the write, the rarer a stranger.
         match locate(&mut self.kernel, &self.entries[index]) {
             Ok(Some(now)) if now == target => {}
@@ -402,7 +403,7 @@ impl<K: Kernel> Actuator<K> {
         match read {
             Ok(now) if same(&now, &to, widest.as_ref()) => {
                 self.entries[index].state = State::Ours(to);
-                Verdict::Applied(Applied { from: present, now })
+                Verdict::Applied(Applied { from: present, now, first })
             }
             Ok(now) => {
                 if let Target::Net(_) = target {

@@ -14,6 +14,8 @@ pub struct Applied {
     pub from: Setting,
     /// Value read back afterwards; differs from the one asked for where the kernel clamps.
     pub now: Setting,
+    /// Nothing of ours was ever there: a cgroup that was made again under its name is another one.
+    pub first: bool,
 }
 
 /// What came of one change.

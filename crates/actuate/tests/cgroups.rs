@@ -131,7 +131,11 @@ fn a_cgroup_that_its_owner_gave_our_value_again_is_the_same_to_us() {
             (Some(50), Some(Verdict::Unchanged)),
             (
                 Some(900),
-                Some(Verdict::Applied(Applied { from: Setting::Weight(50), now: Setting::Weight(900) })),
+                Some(Verdict::Applied(Applied {
+                    from: Setting::Weight(50),
+                    now: Setting::Weight(900),
+                    first: false,
+                })),
             ),
         ] {
             for how in ENDS {
@@ -311,7 +315,12 @@ fn a_cgroup_made_anew_under_its_name_is_another_one() {
         let _ = actuator.set(&plan(vec![]), &all);
         // What is found in the new one is what goes back there.
         host.world.put(&group, &Setting::Weight(300));
-        assert_eq!(actuator.amend(&set(700).changes, &all).applied(), 1);
+        let first = |verdict: Verdict| match verdict {
+            Verdict::Applied(applied) => Some(applied.first),
+            _ => None,
+        };
+        let mut amend = |to| first(actuator.amend(&set(to).changes, &all).changes.remove(0).verdict);
+        assert_eq!((amend(600), amend(700)), (Some(true), Some(false)));
         assert_eq!(weight(&host), Setting::Weight(700));
         if killed {
             drop(actuator);

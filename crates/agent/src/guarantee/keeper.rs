@@ -216,7 +216,8 @@ impl Keeper {
             };
             if let Verdict::Applied(applied) = &outcome.verdict {
                 let stood = in_force.stands.replace(applied.now.clone());
-                let is_rewritten = stood.is_some_and(|stood| stood != applied.from);
+                // What is found in a cgroup that was made again is nobody's doing.
+                let is_rewritten = stood.is_some_and(|stood| stood != applied.from) && !applied.first;
                 if outcome.knob == Knob::Weight && is_rewritten {
                     in_force.at = now;
                     if self.shared.insert(outcome.target.clone()) {

@@ -263,7 +263,11 @@ mod tests {
         let change = weight(to);
         let verdict = match from == to {
             true => Verdict::Unchanged,
-            false => Verdict::Applied(Applied { from: Setting::Weight(from), now: Setting::Weight(to) }),
+            false => Verdict::Applied(Applied {
+                from: Setting::Weight(from),
+                now: Setting::Weight(to),
+                first: false,
+            }),
         };
         let outcome = ChangeOutcome { knob: change.knob(), target: change.target, to: change.to, verdict };
         SetReport { changes: vec![outcome], ..SetReport::default() }
@@ -308,6 +312,21 @@ mod tests {
                 "{notes:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_found_in_a_cgroup_that_was_made_again_is_nobodys_doing() {
+        let (mut keeper, start) = (Keeper::default(), Instant::now());
+        for to in [500, 540] {
+            let mut report = written(100, to);
+            if let Verdict::Applied(applied) = &mut report.changes[0].verdict {
+                applied.first = true;
+            }
+            keeper.differing(vec![weight(to)], start);
+            keeper.learn(&report, start);
+        }
+        assert!(keeper.take_notes().is_empty());
+        assert_eq!(keeper.differing(vec![weight(560)], start), [weight(560)]);
     }
 
     #[test]
