@@ -137,14 +137,10 @@ impl Objective {
         self.full = idle < FULL * (idle + busy);
     }
 
-    /// Whether somebody of the scope does not take any amount.
+    /// Whether somebody of the scope does not take any amount, as far as is known: of who sleeps that is not.
     pub(super) fn has_purpose(&self, window: &Summary) -> bool {
-        self.services
-            || window.tasks.is_empty()
-            || window
-                .tasks
-                .iter()
-                .any(|(id, r)| r.in_scope && r.got_pct > 0.0 && !self.insatiable.contains(id))
+        let mut mine = window.tasks.iter().filter(|(_, rates)| rates.in_scope).map(|(id, _)| id).peekable();
+        self.services || mine.peek().is_none() || mine.any(|id| !self.insatiable.contains(id))
     }
 
     pub(super) fn value(&self, window: &Summary) -> Value {
@@ -236,9 +232,13 @@ mod tests {
         assert!(objective.has_purpose(&one));
         one.tasks.remove(&id(2));
         assert!(!objective.has_purpose(&one), "all that is left takes any amount");
-        one.tasks.insert(id(4), rates(0.0, 10.0, true));
         one.tasks.insert(id(5), rates(10.0, 10.0, false));
-        assert!(!objective.has_purpose(&one), "who gets nothing, or is outside, is no purpose");
+        assert!(!objective.has_purpose(&one), "who is outside is no purpose");
+        let mut asleep = one.clone();
+        asleep.tasks.remove(&id(1));
+        assert!(objective.has_purpose(&asleep), "what it would take is not known");
+        asleep.tasks.extend([(id(1), rates(50.0, 50.0, true)), (id(4), rates(0.0, 10.0, true))]);
+        assert!(objective.has_purpose(&asleep), "nor of who gets nothing");
         // Who slept in one window is none of them.
         let mut other = one.clone();
         other.tasks.insert(id(1), rates(50.0, 10.0, true));

@@ -254,17 +254,19 @@ fn what_a_busy_loop_gets_is_no_gain() {
 }
 
 #[test]
-fn a_scope_that_slept_in_the_first_window_is_no_busy_loop() {
-    let mut windows = 0;
-    let (decision, _) = hold(Trial::new(1, TrialRules::default(), PACE), 7, |c, chance| {
-        windows += 1;
-        let other = (id(9), Rates { in_scope: false, ..rates(50.0, 0.0) });
-        match windows {
-            1 => Summary { seconds: 1.0, tasks: [other].into(), ..Summary::default() },
-            _ => summary([100.0, 130.0][c] + chance, 20.0),
-        }
-    });
-    assert!(decision.confirmed, "{decision:?}");
+fn a_scope_that_slept_at_first_is_no_busy_loop() {
+    for slept in [1, PACE.lead] {
+        let mut windows = 0;
+        let (decision, _) = hold(Trial::new(1, TrialRules::default(), PACE), 7, |c, chance| {
+            windows += 1;
+            if windows > slept {
+                return summary([100.0, 130.0][c] + chance, 20.0);
+            }
+            let other = (id(9), Rates { in_scope: false, ..rates(50.0, 0.0) });
+            Summary { seconds: 1.0, tasks: [other].into(), ..Summary::default() }
+        });
+        assert!(decision.confirmed, "{slept}: {decision:?}");
+    }
 }
 
 #[test]
