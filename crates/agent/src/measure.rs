@@ -19,9 +19,9 @@ fn advance<'a>(tasks: &mut &'a [TaskSample], id: TaskId) -> Option<&'a TaskSampl
     None
 }
 
-/// The window between two samples. Tasks born in between count from their birth; tasks that ended in between are
-/// only part of what the host as a whole used, and so are those that are judged by their waits alone. What such tasks of the scope
-/// used is known where ended threads are counted by cgroup.
+/// The window between two samples. Tasks born in between count from their birth. What tasks of the scope used that ended in between is
+/// known where ended threads are counted by cgroup; else they are part of what is outside, as those are that are judged by their waits
+/// alone.
 pub fn window(
     before: &Sample,
     after: &Sample,
@@ -60,11 +60,11 @@ pub fn window(
     }
     let host = &observation.host;
     let known = !host.per_cpu.is_empty();
-    let outside_ran_s = known.then(|| (host.busy_pct / 100.0 * seconds - ours_ran).max(0.0));
-    let taken_pct = host.busy_pct + host.steal_pct.unwrap_or_default();
-    let idle_s = known.then(|| (f64::from(host.cpus) - taken_pct / 100.0).max(0.0) * seconds);
     let ended = observation.exited.iter().filter(|ended| scope.has_ended(ended, observation));
     let ended_ran_s = ended.map(|ended| ended.cpu_pct / 100.0 * seconds).sum();
+    let outside_ran_s = known.then(|| (host.busy_pct / 100.0 * seconds - ours_ran - ended_ran_s).max(0.0));
+    let taken_pct = host.busy_pct + host.steal_pct.unwrap_or_default();
+    let idle_s = known.then(|| (f64::from(host.cpus) - taken_pct / 100.0).max(0.0) * seconds);
     Window { seconds, tasks, outside_ran_s, ended_ran_s, idle_s }
 }
 
@@ -196,7 +196,7 @@ mod tests {
             let window = window(&at(0), &at(2_000_000_000), &seen, &scope, |_| false);
             (window.outside_ran_s, window.ended_ran_s)
         };
-        assert_eq!(of("cgroup:/batch"), (Some(2.0), 0.6));
+        assert_eq!(of("cgroup:/batch"), (Some(1.4), 0.6));
         assert_eq!(of("cgroup:/batch/b"), (Some(2.0), 0.0));
         // What it was called is not known.
         assert_eq!(of("comm:.*"), (Some(2.0), 0.0));

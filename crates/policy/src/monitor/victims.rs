@@ -92,10 +92,8 @@ impl Seen {
         let groups = groups
             .into_iter()
             .map(|(owner, cpu_pct)| (Subject::Group(owner.to_string()), Usage { cpu_pct, waited_pct: None }));
-        // What ends in the scope is none of theirs.
-        let outside = summary.outside_pct.map(|all| {
-            (Subject::Outside, Usage { cpu_pct: (all - summary.ended_pct).max(0.0), waited_pct: None })
-        });
+        let outside =
+            summary.outside_pct.map(|cpu_pct| (Subject::Outside, Usage { cpu_pct, waited_pct: None }));
         Self {
             seconds: summary.seconds,
             score,

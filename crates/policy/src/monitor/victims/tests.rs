@@ -78,18 +78,6 @@ fn who_is_outside_and_comes_to_have_long_waits_is_named() {
     }
 }
 
-#[test]
-fn what_ended_in_the_scope_is_none_of_those_outside() {
-    let outside = |outside_pct, ended_pct| {
-        let summary = Summary { seconds: 3.0, outside_pct, ended_pct, ..Summary::default() };
-        Seen::of(&summary, 0.0).usage(&Subject::Outside).map(|usage| usage.cpu_pct)
-    };
-    assert_eq!(
-        [(Some(100.0), 30.0), (Some(20.0), 30.0), (None, 30.0)].map(|(all, ended)| outside(all, ended)),
-        [Some(70.0), Some(0.0), None]
-    );
-}
-
 /// Blocks in which a container outside gets this part of its CPU under the change, which its four tasks share.
 fn cpu_outside(seed: u64, part: f64) -> Vec<Victim> {
     let mut rng = Pcg32::seed_from_u64(seed);
