@@ -29,6 +29,31 @@ const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// Why settings of a cgroup go.
 const A_SERVICE_CAME: &str = "a service has come into a cgroup of background work";
 
+/// Why it is decided again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drift {
+    Load,
+    Strangers,
+    Uneven,
+    TasksWait,
+    ServicesWait,
+    /// After a trial in vain.
+    ServicesStillWait,
+}
+
+impl Drift {
+    fn why(self) -> &'static str {
+        match self {
+            Self::Load => "the load has changed",
+            Self::Strangers => "tasks that the settings do not know carry much of the load",
+            Self::Uneven => "CPUs are unevenly busy next to pinned tasks",
+            Self::TasksWait => "tasks wait now",
+            Self::ServicesWait => "services wait too long",
+            Self::ServicesStillWait => "services still wait too long",
+        }
+    }
+}
+
 /// What the settings in force were chosen for.
 #[derive(Debug)]
 struct Basis {
@@ -43,11 +68,6 @@ impl Basis {
     /// Whether a trial in vain is so long ago that another may be held.
     fn is_due(&self, patience: Duration) -> bool {
         self.in_vain.is_some_and(|then| then.elapsed() >= patience)
-    }
-
-    /// Whether that is all that speaks for one: the load is the same.
-    fn is_due_alone(&self, patience: Duration, load_pct: f64) -> bool {
-        self.is_due(patience) && !self.has_drifted_to(load_pct)
     }
 
     fn has_drifted_to(&self, load_pct: f64) -> bool {
@@ -190,18 +210,14 @@ impl Agent {
             }
             let latency_slos = &mut self.components.latency_slos;
             let objection = self.kept.is_some().then(|| latency_slos.objects(patience));
-            drifting =
-                if self.has_drifted(&basis, &measured.observation, patience) { drifting + 1 } else { 0 };
+            let drift = self.drift(&basis, &measured.observation, patience);
+            drifting = if drift.is_some() { drifting + 1 } else { 0 };
             let online = &measured.observation.topology.online;
             let hotplug = basis.host.as_ref().is_some_and(|host| host.online != *online);
-            if hotplug || drifting >= LASTING {
-                let load = self.scope_load(&measured.observation);
-                let again = !hotplug && basis.is_due_alone(patience, load);
-                let why = match (hotplug, again) {
-                    (true, _) => "CPUs came or went",
-                    (false, true) => "services still wait too long",
-                    (false, false) => "the load has changed",
-                };
+            let drift = drift.filter(|_| drifting >= LASTING && !hotplug);
+            let why = if hotplug { Some("CPUs came or went") } else { drift.map(Drift::why) };
+            if let Some(why) = why {
+                let again = drift == Some(Drift::ServicesStillWait);
                 watcher.event(&Event::Note(&format!("{why}: deciding again")));
                 self.stop_block();
                 if !again {
@@ -321,17 +337,23 @@ impl Agent {
     /// Whether a decision is due for the services: while nothing is in force, when one waits too long, after a trial in vain not
     /// before so long; else when much of the background work is not covered. That there is more or less of that is no reason: a
     /// trial costs the services.
-    fn services_need(&self, basis: &Basis, observation: &Observation, patience: Duration) -> bool {
+    fn services_need(&self, basis: &Basis, observation: &Observation, patience: Duration) -> Option<Drift> {
+        let load = self.scope_load(observation);
         if self.plan.is_default() {
-            let load = self.scope_load(observation);
-            let changed = basis.idle || basis.has_drifted_to(load) || basis.is_due(patience);
+            let why = match basis.has_drifted_to(load) {
+                true => Drift::Load,
+                false if basis.idle => Drift::ServicesWait,
+                false if basis.is_due(patience) => Drift::ServicesStillWait,
+                false => return None,
+            };
             let waits = self.components.latency_slos.lately();
             let could_help = load > 5.0 || self.holds_back_services(observation);
-            return changed && could_help && waits.is_some_and(|waits| self.served(&waits).is_none());
+            let wait = could_help && waits.is_some_and(|waits| self.served(&waits).is_none());
+            return wait.then_some(why);
         }
         let covers_all = |change: &Change| matches!(change.target, Target::Group(_) | Target::Host);
-        !self.plan.changes.iter().any(covers_all)
-            && self.strangers_pct(observation) > STRANGERS * self.scope_load(observation).max(5.0)
+        let strange = self.strangers_pct(observation) > STRANGERS * load.max(5.0);
+        (strange && !self.plan.changes.iter().any(covers_all)).then_some(Drift::Strangers)
     }
 
     /// CPU of the scope's tasks that the settings in force do not know.
@@ -368,7 +390,7 @@ impl Agent {
         observation.tasks.iter().filter(|t| self.config.scope.has(t, observation)).map(|t| t.cpu_pct).sum()
     }
 
-    fn has_drifted(&self, basis: &Basis, observation: &Observation, patience: Duration) -> bool {
+    fn drift(&self, basis: &Basis, observation: &Observation, patience: Duration) -> Option<Drift> {
         if self.has_background() {
             return self.services_need(basis, observation, patience);
         }
@@ -377,14 +399,15 @@ impl Agent {
         let mine = observation.tasks.iter().filter(|t| self.config.scope.has(t, observation));
         let waits: Vec<f64> = mine.filter_map(|t| t.wait_pct).collect();
         if basis.idle && !waits.is_empty() {
-            return load > 5.0 && waits.iter().sum::<f64>() > 0.05 * load;
+            return (load > 5.0 && waits.iter().sum::<f64>() > 0.05 * load).then_some(Drift::TasksWait);
         }
         if basis.has_drifted_to(load) {
-            return true;
+            return Some(Drift::Load);
         }
-        let strange =
-            !tasks_of(&self.plan).is_empty() && self.strangers_pct(observation) > STRANGERS * load.max(5.0);
-        strange || (pins(&self.plan) && Self::uneven(observation, UNEVEN_POINTS))
+        if !tasks_of(&self.plan).is_empty() && self.strangers_pct(observation) > STRANGERS * load.max(5.0) {
+            return Some(Drift::Strangers);
+        }
+        (pins(&self.plan) && Self::uneven(observation, UNEVEN_POINTS)).then_some(Drift::Uneven)
     }
 }
 

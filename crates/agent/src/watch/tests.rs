@@ -39,9 +39,12 @@ fn a_load_has_drifted_that_differs_by_three_tenths_or_by_three_points_where_it_i
 #[test]
 fn where_there_was_nothing_to_do_waiting_gives_something_to_do() {
     let agent = agent("cgroup:/work", |_| {});
-    let drifted = |idle, cpu_pct, wait_pct| {
-        agent.has_drifted(&basis(100.0, idle), &host(&[(7, cpu_pct, wait_pct)]), REST)
-    };
+    let drifted =
+        |idle, cpu_pct, wait_pct| agent.drift(&basis(100.0, idle), &host(&[(7, cpu_pct, wait_pct)]), REST);
+    let why = |idle, cpu_pct, wait_pct| drifted(idle, cpu_pct, wait_pct).map(Drift::why);
+    assert_eq!(why(true, 200.0, Some(50.0)), Some("tasks wait now"));
+    assert_eq!(why(true, 140.0, None), Some("the load has changed"));
+    let drifted = |idle, cpu_pct, wait_pct| drifted(idle, cpu_pct, wait_pct).is_some();
     assert_eq!([5.0, 5.1].map(|wait_pct| drifted(true, 100.0, Some(wait_pct))), [false, true]);
     assert!(!drifted(true, 200.0, Some(0.0)), "more load that does not wait");
     assert_eq!(
@@ -52,11 +55,8 @@ fn where_there_was_nothing_to_do_waiting_gives_something_to_do() {
     // Where nothing is known of waits the load decides, and where a trial was held.
     assert_eq!([100.0, 140.0].map(|cpu_pct| drifted(true, cpu_pct, None)), [false, true]);
     assert_eq!([100.0, 140.0].map(|cpu_pct| drifted(false, cpu_pct, Some(50.0))), [false, true]);
-    assert!(!agent.has_drifted(
-        &Basis { host: None, idle: false, in_vain: None },
-        &host(&[(7, 9.0, None)]),
-        REST
-    ));
+    let unknown = Basis { host: None, idle: false, in_vain: None };
+    assert_eq!(agent.drift(&unknown, &host(&[(7, 9.0, None)]), REST), None);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn tasks_that_settings_do_not_know_are_a_reason_once_they_have_a_fifth_of_the_lo
     let mut drifted = |plan: Plan, known: f64, strange: f64| {
         agent.plan = plan;
         let seen = host(&[(7, known, None), (8, strange, None)]);
-        agent.has_drifted(&basis(known + strange, false), &seen, REST)
+        agent.drift(&basis(known + strange, false), &seen, REST) == Some(Drift::Strangers)
     };
     assert!(!drifted(of_task(nice()), 80.0, 20.0) && drifted(of_task(nice()), 79.9, 20.1));
     assert!(!drifted(of_task(nice()), 3.0, 1.0) && drifted(of_task(nice()), 2.9, 1.1), "a fifth of 5 points");
@@ -84,7 +84,7 @@ fn settings_that_pin_are_looked_at_again_where_cpus_are_unevenly_busy() {
         let mut seen = host(&[(7, 50.0, None)]);
         seen.host = HostView::evenly(2, 50.0);
         seen.host.per_cpu[1].busy_pct = busy;
-        agent.has_drifted(&basis(50.0, false), &seen, REST)
+        agent.drift(&basis(50.0, false), &seen, REST) == Some(Drift::Uneven)
     };
     let pinned = || of_task(Setting::Affinity(CpuSet::single(0)));
     assert!(!drifted(pinned(), 80.0) && drifted(pinned(), 80.2) && drifted(pinned(), 19.0));
@@ -103,25 +103,29 @@ fn services_need_a_decision_where_they_wait_and_something_could_help() {
     let mut seen = host(&[(7, 50.0, None)]);
     seen.tasks.push(testing::task(20, "api", 2));
     agent.components.latency_slos.meet(&seen);
-    assert!(!agent.services_need(&basis(50.0, true), &seen, REST), "nothing is known of its waits");
+    assert!(agent.services_need(&basis(50.0, true), &seen, REST).is_none(), "nothing is known of its waits");
     wait(&mut agent, 5_000_000, 500);
-    assert!(agent.services_need(&basis(50.0, true), &seen, REST));
-    assert!(!agent.services_need(&basis(50.0, false), &seen, REST), "that was tried");
-    assert!(agent.services_need(&basis(100.0, false), &seen, REST), "the load is another one");
+    let why = |idle, load| agent.services_need(&basis(load, idle), &seen, REST).map(Drift::why);
+    assert_eq!(why(true, 50.0), Some("services wait too long"), "as much as before runs beside it");
+    assert_eq!(why(true, 100.0), Some("the load has changed"));
+    assert!(agent.services_need(&basis(50.0, false), &seen, REST).is_none(), "that was tried");
+    assert!(agent.services_need(&basis(100.0, false), &seen, REST).is_some(), "the load is another one");
     seen.tasks[0].cpu_pct = 5.0;
-    assert!(!agent.services_need(&basis(5.0, true), &seen, REST), "hardly any background work");
+    assert!(agent.services_need(&basis(5.0, true), &seen, REST).is_none(), "hardly any background work");
     seen.groups[2].throttled_periods = Some((1, 10));
     seen.tasks.retain(|task| task.comm == "api" || task.group == Some(1));
-    assert!(agent.services_need(&basis(5.0, true), &seen, REST), "its own quota may hold it back");
+    assert!(agent.services_need(&basis(5.0, true), &seen, REST).is_some(), "its own quota may hold it back");
     wait(&mut agent, 1_000, 500);
-    assert!(!agent.services_need(&basis(5.0, true), &seen, REST), "it does not wait");
+    assert!(agent.services_need(&basis(5.0, true), &seen, REST).is_none(), "it does not wait");
     // What is in force covers cgroups, or tasks: then new ones are a reason.
     agent.plan = of_group("/work");
     let crowd = host(&[(7, 79.9, None), (8, 20.1, None)]);
-    assert!(!agent.services_need(&basis(100.0, false), &crowd, REST));
+    assert!(agent.services_need(&basis(100.0, false), &crowd, REST).is_none());
     agent.plan = of_task(Setting::Sched(SchedAttr::DEFAULT));
-    assert!(agent.services_need(&basis(100.0, false), &crowd, REST));
-    assert!(!agent.services_need(&basis(100.0, false), &host(&[(7, 80.0, None), (8, 20.0, None)]), REST));
+    assert!(agent.services_need(&basis(100.0, false), &crowd, REST).is_some());
+    assert!(
+        agent.services_need(&basis(100.0, false), &host(&[(7, 80.0, None), (8, 20.0, None)]), REST).is_none()
+    );
 }
 
 /// A trial that could not decide is no verdict for good, and one a minute would cost the services.
@@ -137,12 +141,15 @@ fn services_that_wait_are_tried_for_again_after_a_trial_in_vain() {
         Basis { host: Some(BasisHost { load_pct: 80.0, online }), idle: false, in_vain }
     };
     let (before, now) = (basis(None), basis(Some(Instant::now())));
-    let needs = |agent: &Agent, basis, patience| agent.has_drifted(basis, &seen, patience);
-    assert!(!needs(&agent, &before, Duration::ZERO), "no lever can act");
-    assert!(!needs(&agent, &now, REST) && needs(&agent, &now, Duration::ZERO));
-    // A change of load is another reason, also where no service is named.
-    assert_eq!([80.0, 200.0].map(|load| now.is_due_alone(Duration::ZERO, load)), [true, false]);
+    let needs = |agent: &Agent, basis, patience| agent.drift(basis, &seen, patience);
+    assert_eq!(needs(&agent, &before, Duration::ZERO), None, "no lever can act");
+    assert_eq!(needs(&agent, &now, REST), None);
+    assert_eq!(needs(&agent, &now, Duration::ZERO), Some(Drift::ServicesStillWait));
+    // A change of load is another reason.
+    seen.tasks[0].cpu_pct = 200.0;
+    assert_eq!(agent.drift(&now, &seen, Duration::ZERO), Some(Drift::Load));
+    seen.tasks[0].cpu_pct = 80.0;
     wait(&mut agent, 1_000, 100);
-    assert!(!needs(&agent, &now, Duration::ZERO), "none waits too long");
+    assert_eq!(agent.drift(&now, &seen, Duration::ZERO), None, "none waits too long");
     assert_eq!((longer(REST), longer(LONGEST_REST)), (2 * REST, LONGEST_REST));
 }
