@@ -228,7 +228,9 @@ pub(crate) fn describe(leave: &Leave, unit: Unit, name: impl Fn(&TaskId) -> Stri
     match leave {
         Leave::NoGain(upper) => {
             let gain = match unit {
-                Unit::CpuGot => format!("it gains {:.1} % of the CPU got at most", 100.0 * upper),
+                Unit::CpuGot => {
+                    format!("CPU and waits together gain {:.1} % of the CPU got at most", 100.0 * upper)
+                }
                 Unit::LogDelay => {
                     format!("requests to services are delayed at most {:.2} times less", upper.exp())
                 }
@@ -237,7 +239,7 @@ pub(crate) fn describe(leave: &Leave, unit: Unit, name: impl Fn(&TaskId) -> Stri
         }
         Leave::Loss(evidence) => {
             let loss = match unit {
-                Unit::CpuGot => "it costs CPU",
+                Unit::CpuGot => "CPU and waits together get worse",
                 Unit::LogDelay => "requests to services are delayed longer",
             };
             format!("against blocks under the baseline {loss} (evidence {evidence:.0} to 1)")

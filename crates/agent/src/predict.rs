@@ -106,8 +106,12 @@ pub(crate) fn unpromising(
         .into_iter()
         .skip(most)
         .map(|(index, prediction)| {
-            let what = if hurts(prediction, &rules.guard) { ", and a task that waits too long" } else { "" };
-            (index, format!("the simulator expects more of others than {}{what}", prediction.in_words()))
+            // Who hurts somebody comes last, whatever is expected of it.
+            let what = match hurts(prediction, &rules.guard) {
+                true => "a task to wait too long, next to",
+                false => "more of others than",
+            };
+            (index, format!("the simulator expects {what} {}", prediction.in_words()))
         })
         .collect()
 }
@@ -173,7 +177,8 @@ mod tests {
             hurt(&mut predicted, wait_pct);
             let out = unpromising(&plans, &predicted, &TrialRules::default(), MOST);
             assert_eq!([out[0].0, out[1].0], expected, "the best one that hurts a task comes last");
-            assert_eq!(out[1].1.contains("waits too long"), expected[1] == 2);
+            let words = ["expects more of others than CPU", "expects a task to wait too long, next to CPU"];
+            assert!(out[1].1.contains(words[usize::from(expected[1] == 2)]), "{out:?}");
         }
         let tried = plans[4].changes.pop().unwrap();
         plans[4].pull = vec![TaskId { tgid: 1, tid: 1, start_time: 1 }];

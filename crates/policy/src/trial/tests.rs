@@ -210,7 +210,9 @@ fn what_cannot_be_excluded_is_not_kept_unless_the_risk_is_accepted() {
         decision.verdicts[1].why
     );
     let rules = TrialRules { accept_risk: true, ..TrialRules::default() };
-    assert_eq!(hold(Trial::new(1, rules, PACE), 5, &mut window).0.winner, 1);
+    let (risky, _) = hold(Trial::new(1, rules, PACE), 5, &mut window);
+    let why = &risky.verdicts[1].why;
+    assert!(risky.winner == 1 && why.contains("; it cannot be excluded that task 3"), "{why}");
 }
 
 #[test]
@@ -410,19 +412,23 @@ fn a_present_state_that_breaks_a_protection_is_given_up_for_the_host_as_found() 
     // Nothing was proved of the baseline, nor of anybody before another candidate.
     assert!(decision.verdicts[1].why.starts_with("kept: instead of the present state"), "{decision:?}");
     let mut late = {
-        let protection = LatencyTarget { name: "container:web".into(), ..LatencyTarget::default() };
-        Trial::new(2, TrialRules::default(), PACE).protecting(vec![protection], 1)
+        // Of the first nothing can be shown; the second is the reason.
+        let of = |name: &str| LatencyTarget { name: name.into(), ..LatencyTarget::default() };
+        let protections = ["container:quiet", "container:web"].map(of);
+        Trial::new(2, TrialRules::default(), PACE).protecting(protections.into(), 1)
     };
     while late.entries[2].windows.is_empty()
         && let Some(turn) = late.next(200.0)
     {
         let long = if turn.candidate == 0 { (9_000_000, 150) } else { (1_000_000, 3) };
         let waits = Histogram::of(&[(100_000, 300 - long.1), long]);
-        late.record(summary(120.0, 20.0), vec![Some(waits)]);
+        let few = Histogram::of(&[(100_000, 5)]);
+        late.record(summary(120.0, 20.0), vec![Some(few), Some(waits)]);
     }
     let late = late.decide();
     let whys: Vec<&str> = late.verdicts.iter().map(|verdict| verdict.why.as_str()).collect();
     assert_eq!((late.winner, whys[2]), (1, "taken back: no time was left to confirm it"), "{whys:?}");
+    assert!(whys[..2].iter().all(|why| why.contains("container:web, which is protected, waits")), "{whys:?}");
     // One that does not is kept.
     assert_eq!(protected(&[(146.0, 20.0, 1.0), (120.0, 30.0, 1.0)], None, 1, 3).winner, 0);
 }

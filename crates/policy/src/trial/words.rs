@@ -5,6 +5,7 @@ use evenkeel_base::stats;
 
 use super::confirm::UNPROVED;
 use super::{Trial, Verdict};
+use crate::guard::Doubt;
 use crate::protect;
 use crate::requests::slow_share;
 use crate::window::Summary;
@@ -19,7 +20,7 @@ impl Trial {
                 "kept: the run was stopped before anything was shown to be better".to_owned()
             } else if winner == 0 {
                 "kept: nothing tried is shown to be better".to_owned()
-            } else if let Some(doubt) = verdict.doubts.first() {
+            } else if let Some(doubt) = self.broken(0) {
                 format!("taken back: {doubt}")
             } else {
                 "the present state, for comparison".to_owned()
@@ -29,9 +30,17 @@ impl Trial {
         let gain = self.claim(verdict) + &waits + &self.protected(verdict);
         if candidate == winner {
             // The host as found needs no proof.
-            let fallback =
-                "instead of the present state, which breaks a promise; nothing is shown to be better";
-            return format!("kept: {}", if self.winner.is_some() { gain.as_str() } else { fallback });
+            return match self.broken(0).filter(|_| self.winner.is_none()) {
+                Some(doubt) => {
+                    format!("kept: instead of the present state, for {doubt}; nothing is shown to be better")
+                }
+                // Which the user accepts.
+                None => {
+                    let risk =
+                        in_words(&verdict.doubts).map_or_else(String::new, |doubts| format!("; {doubts}"));
+                    format!("kept: {gain}{risk}")
+                }
+            };
         }
         let out = &self.entries[candidate].out;
         let not_confirmed = match self.winner {
@@ -64,15 +73,14 @@ impl Trial {
     fn undecided(&self, candidate: usize, verdict: &Verdict) -> String {
         let confirmation = self.confirmation(candidate);
         let proved = confirmation.is_some_and(|c| c.proved(self.rules.min_gain));
-        match (proved, verdict.doubts.as_slice()) {
+        match (proved, in_words(&verdict.doubts)) {
             (false, _) if self.stopped => "the run was stopped before its gain was proved".to_owned(),
-            (true, []) if self.stopped => {
+            (true, None) if self.stopped => {
                 "the run was stopped before it was seen whether its gain lasts".to_owned()
             }
             (false, _) => UNPROVED.to_owned(),
-            (true, []) => "there was no time to see whether its gain lasts".to_owned(),
-            (true, [doubt]) => doubt.to_string(),
-            (true, [doubt, more @ ..]) => format!("{doubt}, and {} more", more.len()),
+            (true, None) => "there was no time to see whether its gain lasts".to_owned(),
+            (true, Some(doubts)) => doubts,
         }
     }
 
@@ -130,6 +138,15 @@ impl Trial {
             }
             _ => "not confirmed".to_owned(),
         }
+    }
+}
+
+/// The first, and how many more there are; `None` without any.
+fn in_words(doubts: &[Doubt]) -> Option<String> {
+    match doubts {
+        [] => None,
+        [doubt] => Some(doubt.to_string()),
+        [doubt, more @ ..] => Some(format!("{doubt}, and {} more", more.len())),
     }
 }
 
