@@ -103,7 +103,7 @@ impl Owners {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{ContainerView, ExitedView, HostView, PodView};
+    use evenkeel_base::{ContainerView, ExitedView, HostView, PodView, VmView};
 
     use super::*;
     use crate::testing::{observation, task};
@@ -181,6 +181,71 @@ mod tests {
         seen.host.per_cpu.clear();
         let unknown = window(&before, &after, &seen, &scope, by_waits);
         assert_eq!((unknown.outside_ran_s, unknown.idle_s), (None, None));
+    }
+
+    #[test]
+    fn others_are_no_part_of_the_scope_and_who_has_no_counters_is_passed_over() {
+        let before = [11, 13, 14].map(|pid| counters(pid, 1.0, Some(1.0)));
+        let mut after = [
+            counters(11, 1.5, Some(1.0)),
+            counters(13, 2.0, Some(1.0)),
+            // Slept, and nothing is known of its waits; switches that ran backwards.
+            counters(14, 1.0, None),
+            counters(15, 0.5, None),
+        ];
+        after[0].timeslices = Some(0);
+        let groups =
+            [("/", None), ("/batch", Some(0)), ("/batch/a", Some(1)), ("/web", Some(0)), ("/web/x", Some(3))];
+        let mut seen = observation(&groups);
+        // 12 ended before it was sampled, 13 is another's.
+        seen.tasks =
+            [(11, 2), (12, 2), (13, 4), (14, 2), (15, 2)].map(|(pid, group)| task(pid, "job", group)).into();
+        seen.host = HostView { steal_pct: Some(90.0), ..HostView::evenly(2, 75.0) };
+        let at = |monotonic_ns, tasks: &[TaskSample]| Sample {
+            monotonic_ns,
+            tasks: tasks.into(),
+            ..Sample::default()
+        };
+        let scope = Scope::parse(&["cgroup:/batch"]).unwrap();
+        let found = window(&at(0, &before), &at(2_000_000_000, &after), &seen, &scope, |_| false);
+        let told: Vec<_> = found
+            .tasks
+            .iter()
+            .map(|task| (task.id.tid, task.in_scope, task.owner.as_deref(), task.waits))
+            .collect();
+        let known = [
+            (11, true, Some("/batch/a"), None),
+            (13, false, Some("/web"), Some(1_000_000_000)),
+            (15, true, Some("/batch/a"), Some(500_000_000)),
+        ];
+        assert_eq!(told, known);
+        // Of 3 s the scope had one; more was stolen than there is.
+        assert_eq!((found.outside_ran_s, found.idle_s), (Some(2.0), Some(0.0)));
+    }
+
+    #[test]
+    fn who_owns_a_task_is_its_container_its_machine_or_its_cgroup() {
+        let mut seen = observation(&[("/", None), ("/a", Some(0)), ("/a/b", Some(1)), ("/c", Some(0))]);
+        seen.containers.push(ContainerView::of("app", "docker"));
+        seen.vms.push(VmView { name: "db".into(), pid: 1, vcpus: Vec::new(), group: None });
+        let of = |container, vm, group| TaskView { container, vm, group, ..task(7, "job", 0) };
+        let mut owners = Owners::default();
+        let mut name =
+            |task: TaskView, in_scope| owners.of(&task, &seen, in_scope).map(|owner| owner.to_string());
+        // All are asked for twice: the second time the answer is remembered.
+        for _ in 0..2 {
+            for (task, in_scope, expected) in [
+                (of(None, None, Some(2)), false, "/a"),
+                (of(None, None, Some(2)), true, "/a/b"),
+                (of(None, None, Some(3)), false, "/c"),
+                (of(Some(0), None, Some(2)), false, "app"),
+                (of(None, Some(0), Some(2)), false, "db"),
+            ] {
+                assert_eq!(name(task, in_scope).as_deref(), Some(expected));
+            }
+            assert_eq!(name(of(None, None, None), true), None);
+            assert_eq!(name(TaskView { kernel_thread: true, ..of(None, None, Some(2)) }, false), None);
+        }
     }
 
     #[test]
