@@ -373,6 +373,9 @@ fn a_reason_names_who_is_hurt_and_how() {
         describe(&Leave::NoGain(0.004), Unit::CpuGot, |_| String::new())
             .contains("0.4 % of the CPU got at most")
     );
+    // The score has waits in it: CPU alone may be the same.
+    let worse = describe(&Leave::Loss(25.0), Unit::CpuGot, |_| String::new());
+    assert!(worse.contains("CPU and waits together get worse (evidence 25 to 1)"), "{worse}");
 }
 
 #[test]
