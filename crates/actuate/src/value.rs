@@ -93,8 +93,11 @@ pub(crate) fn reverse(
         return Some(Reverse { to: original.clone(), partial: false });
     }
     if let Setting::Quota(present) = present {
-        return is_half_written(original, wrote, present)
-            .then(|| Reverse { to: original.clone(), partial: false });
+        if is_half_written(original, wrote, present) {
+            return Some(Reverse { to: original.clone(), partial: false });
+        }
+        return without_burst(original, wrote, present)
+            .map(|to| Reverse { to: Setting::Quota(to), partial: true });
     }
     let (Setting::Sched(original), Setting::Sched(present)) = (original, present) else { return None };
     let mut best: Option<(u32, SchedAttr)> = None;
@@ -126,6 +129,15 @@ pub(crate) fn reverse(
         }
     }
     best.map(|(_, result)| Reverse { to: Setting::Sched(result), partial: true })
+}
+
+/// Somebody else's limit with a burst of ours beside it, which managers of cgroups do not write: without that burst.
+fn without_burst(original: &Setting, wrote: &[Setting], present: &CpuQuota) -> Option<CpuQuota> {
+    let Setting::Quota(found) = original else { return None };
+    let is_ours =
+        |wrote: &Setting| matches!(wrote, Setting::Quota(quota) if quota.burst_usec == present.burst_usec);
+    let is_left = present.burst_usec > found.burst_usec && wrote.iter().any(is_ours);
+    is_left.then_some(CpuQuota { burst_usec: found.burst_usec, ..*present })
 }
 
 /// Whether a quota is what a writer leaves that was killed between its files: quota, period and burst have one each in cgroup v1, and
@@ -236,6 +248,19 @@ mod tests {
         {
             assert_eq!(goes_back(other.clone()), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_burst_of_ours_goes_from_beside_a_limit_of_somebody_elses() {
+        let quota = |usec, burst_usec| {
+            Setting::Quota(CpuQuota { quota_usec: Limit::Value(usec), period_usec: 100, burst_usec })
+        };
+        let left = |found: u64, present| reverse(&quota(50, found), &[quota(50, 50)], &present, None);
+        let partly = |to| Some(Reverse { to, partial: true });
+        assert_eq!(left(0, quota(80, 50)), partly(quota(80, 0)));
+        assert_eq!(left(20, quota(80, 50)), partly(quota(80, 20)));
+        assert_eq!((left(0, quota(80, 30)), left(0, quota(80, 0))), (None, None), "its own burst, or none");
+        assert_eq!(left(50, quota(80, 50)), None, "it was found");
     }
 
     #[test]
