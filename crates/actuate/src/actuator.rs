@@ -1,13 +1,14 @@
 //! [`Actuator`]: makes the host what was found plus a plan.
 
+mod ended;
 mod lend;
 mod prepare;
 mod restore;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use evenkeel_base::{Change, Knob, Plan, Setting, Target};
+use evenkeel_base::{Change, Knob, Plan, Setting, Target, TaskId};
 
 pub use lend::{Moved, TemporaryPin};
 pub use restore::{restore, restore_on};
@@ -38,6 +39,9 @@ pub struct Actuator<K: Kernel> {
     index: HashMap<(Target, Knob), usize>,
     births: Option<u64>,
     scanned_ticks: u64,
+    /// Those born of tuned tasks that were gone at the last look; and how many entries there may be before the next.
+    ended: HashSet<TaskId>,
+    room: usize,
 }
 
 impl<K: Kernel> Actuator<K> {
@@ -96,8 +100,10 @@ impl<K: Kernel> Actuator<K> {
     ) -> Result<Self, ActuateError> {
         let boot = kernel.boot_id().map_err(ActuateError::Boot)?;
         let ledger = Ledger::start(medium, boot, kernel.namespaces(), &entries)?;
+        let (index, ended) = Default::default();
+        let (births, scanned_ticks, room) = (None, 0, ended::ROOM);
         let mut actuator =
-            Self { kernel, ledger, options, entries, index: HashMap::new(), births: None, scanned_ticks: 0 };
+            Self { kernel, ledger, options, entries, index, births, scanned_ticks, ended, room };
         actuator.reindex();
         Ok(actuator)
     }
@@ -292,6 +298,7 @@ impl<K: Kernel> Actuator<K> {
                 // Who could not be looked at is looked at with the next plan.
                 if found.unseen.is_empty() {
                     (self.births, self.scanned_ticks) = (births, now);
+                    self.forget_ended();
                 }
             }
             Err(error) => report.notes.push(format!("descendants: looked for later: {error}")),

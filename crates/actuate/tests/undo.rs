@@ -55,6 +55,25 @@ fn a_child_born_of_a_changed_task_goes_back_with_the_next_plan() {
     assert!(actuator.close().is_clean());
 }
 
+/// A build under a tuned task forks without end. Whoever lives goes back all the same.
+#[test]
+fn children_that_came_and_went_are_forgotten() {
+    let (host, mut actuator) = opened();
+    assert_eq!(actuator.set(&plan(vec![(host.task(0), batch(5))]), &all).applied(), 1);
+    let fork = |parent, child, orphan| host.world.happen(Event::Fork { parent, child, orphan });
+    fork(10, 100, false);
+    for child in 1000..4000 {
+        fork(10, child, false);
+        actuator.amend(&[], &all);
+        host.world.happen(Event::Vanish(child));
+    }
+    assert!(actuator.touched().count() < 1000, "{}", actuator.touched().count());
+    fork(100, 101, true);
+    host.world.happen(Event::Vanish(100));
+    assert!(actuator.close().is_clean());
+    assert!(!host.world.values().values().any(|value| *value == batch(5)));
+}
+
 #[test]
 fn a_thread_that_took_its_processs_number_and_a_child_of_clone_parent_go_back() {
     let events = [Event::Exec(THREAD), Event::ForkBeside { maker: 12, child: 100 }];
