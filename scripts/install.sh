@@ -37,12 +37,17 @@ if [ "${1:-}" = --unit ]; then
     exit 0
 fi
 
+# Below DESTDIR nothing runs, and no service manager has these units.
+has_systemd() { [ -z "${DESTDIR:-}" ] && have systemctl && [ -d /run/systemd/system ]; }
+# Without it systemd goes on with the units as they were.
+reload() { if has_systemd; then as_needed systemctl daemon-reload || say "systemctl could not read the units again"; fi; }
+
 completions="share/bash-completion/completions/evenkeel share/zsh/site-functions/_evenkeel share/fish/vendor_completions.d/evenkeel.fish"
 if [ "${1:-}" = --remove ]; then
-    # Below DESTDIR nothing runs. Elsewhere no agent is to be left without its binary, and no value without an undo.
+    # No agent is to be left without its binary, and no value without an undo.
     if [ -z "${DESTDIR:-}" ]; then
         for name in $units; do
-            if [ -e "$unit_dir/$name" ] && have systemctl && [ -d /run/systemd/system ]; then
+            if [ -e "$unit_dir/$name" ] && has_systemd; then
                 as_needed systemctl disable --now "$name" || say "systemctl could not stop $name"
             fi
         done
@@ -56,6 +61,7 @@ if [ "${1:-}" = --remove ]; then
     done
     for page in "$root"/share/man/man1/evenkeel-*.1; do as_needed rm -f "$page"; done
     for name in $units; do as_needed rm -f "$unit_dir/$name"; done
+    reload
     say "removed from $root; the state in /var/lib/evenkeel is kept"
     exit 0
 fi
@@ -82,4 +88,5 @@ put 644 "$made/zsh" "$root/share/zsh/site-functions/_evenkeel"
 put 644 "$made/fish" "$root/share/fish/vendor_completions.d/evenkeel.fish"
 for name in $units; do put 644 "$made/$name" "$unit_dir/$name"; done
 put 644 examples/evenkeel.toml "$root/share/doc/evenkeel/evenkeel.toml"
+reload
 say "installed $root/bin/evenkeel, man pages, completions, and $units in $unit_dir (not enabled)"
