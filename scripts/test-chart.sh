@@ -50,6 +50,8 @@ render --set apply=true --set tiers=true >"$work/tiers" && check acts "$work/tie
 grep -q -- '- --tiers=auto' "$work/tiers" || die "tiers: the command does not have them"
 if grep -q -- '--scope' "$work/tiers"; then die "tiers: with a scope, which the command refuses"; fi
 render --set apply=true --set 'config=[[background]]' >"$work/background" && check acts "$work/background"
+render --set apply=true --set 'args={--guarantees-only}' --set 'config=[[guarantee]]' >"$work/promises"
+check acts "$work/promises"
 render --set apply=true --set 'scope={container:web #1}' --set seLinuxOptions.type=spc_t >"$work/odd" && check acts "$work/odd"
 grep -q -- '- "--scope=container:web #1"' "$work/odd" || die "a scope with a # is cut short"
 grep -A 1 'seLinuxOptions:' "$work/odd" | grep -q 'type: spc_t' || die "seLinuxOptions are left out"
@@ -59,4 +61,4 @@ for wrong in apply=true podMonitor.enabled=true 'apply=true,tiers=true,scope={po
     if render --set "$wrong" >/dev/null 2>"$work/why"; then die "--set $wrong alone should be refused"; fi
     grep -q needs "$work/why" || die "--set $wrong: refused without saying why: $(cat "$work/why")"
 done
-echo "22 passed, 0 failed"
+echo "23 passed, 0 failed"
