@@ -43,8 +43,8 @@ pub struct Moment {
     pub seconds: Option<f64>,
     /// CPU used: by the host, in a window by the scope.
     pub cpu_pct: Option<f64>,
-    /// Busy time of each CPU.
-    pub per_cpu_pct: Vec<f64>,
+    /// Busy time of each CPU, by its number.
+    pub per_cpu_pct: Vec<(u32, f64)>,
     /// Stolen from all CPUs together; `None` where that is not told.
     pub steal_pct: Option<f64>,
     /// Time that tasks waited, together; `None` where it is not counted.
@@ -287,10 +287,10 @@ fn rates(
         let mut busiest = (limits.busiest)(&rates);
         busiest.truncate(limits.lines);
         busiest.retain(|(_, cpu_pct, _)| *cpu_pct >= 0.05);
-        let per_cpu_pct: Vec<f64> = rates.cpus.iter().map(|cpu| cpu.busy_pct).collect();
+        let per_cpu_pct: Vec<_> = rates.cpus.iter().map(|cpu| (cpu.cpu, cpu.busy_pct)).collect();
         moments.push(Moment {
             seconds: Some(rates.seconds),
-            cpu_pct: (!per_cpu_pct.is_empty()).then(|| per_cpu_pct.iter().sum()),
+            cpu_pct: (!per_cpu_pct.is_empty()).then(|| per_cpu_pct.iter().map(|(_, pct)| pct).sum()),
             per_cpu_pct,
             steal_pct: rates.cpus.iter().map(|cpu| cpu.steal_pct).sum(),
             wait_pct: rates.tasks.iter().filter_map(|task| task.wait_pct).reduce(|a, b| a + b),

@@ -226,7 +226,7 @@ mod tests {
             settings: "kernel default".into(),
             seconds: Some(10.0),
             cpu_pct: Some(at_s as f64),
-            per_cpu_pct: vec![at_s as f64],
+            per_cpu_pct: vec![(0, at_s as f64)],
             steal_pct: None,
             wait_pct: None,
             busiest: vec![("web".into(), 5.0, Some(1.0))],

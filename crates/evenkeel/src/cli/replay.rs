@@ -119,6 +119,10 @@ fn document(runs: &[i64], moments: &[Moment]) -> String {
     format!("{document:#}\n")
 }
 
+fn each(moment: &Moment, of: impl Fn(&(u32, f64)) -> serde_json::Value) -> Value {
+    Value::Json(moment.per_cpu_pct.iter().map(of).collect())
+}
+
 fn table() -> Table<Moment> {
     Table::new(vec![
         Field::new("at", "AT (UTC)", |moment: &Moment| time::rfc3339(moment.at_ns).into()),
@@ -128,7 +132,9 @@ fn table() -> Table<Moment> {
             moment.seconds.map_or(Value::Absent, Value::Number)
         }),
         Field::new("cpu_pct", "CPU %", |moment: &Moment| moment.cpu_pct.map_or(Value::Absent, Value::Number)),
-        Field::new("cpus", "CPUS", |moment: &Moment| Value::Json(json!(moment.per_cpu_pct))),
+        Field::new("cpus", "CPUS", |moment: &Moment| each(moment, |(_, pct)| json!(pct))),
+        // Where one is offline a place says nothing.
+        Field::new("cpu_numbers", "CPU NUMBERS", |moment: &Moment| each(moment, |(cpu, _)| json!(cpu))),
         Field::new("busiest", "BUSIEST", |moment: &Moment| {
             let rows = moment.busiest.iter();
             Value::Json(rows.map(|row| json!({"name": row.0, "cpu_pct": row.1, "wait_pct": row.2})).collect())
@@ -164,7 +170,7 @@ fn line(moment: &Moment) -> String {
     if moment.kind != Kind::Rates {
         return format!("{:<10} {}", moment.kind.name(), moment.text);
     }
-    let cpus: Vec<String> = moment.per_cpu_pct.iter().map(|pct| format!("{pct:.0}")).collect();
+    let cpus: Vec<String> = moment.per_cpu_pct.iter().map(|(_, pct)| format!("{pct:.0}")).collect();
     let busiest: Vec<String> = moment
         .busiest
         .iter()
@@ -197,20 +203,30 @@ mod tests {
         }
     }
 
-    #[test]
-    fn many_cpus_are_only_summed_up() {
-        let moment = |cpus: usize| Moment {
+    fn moment(cpus: usize) -> Moment {
+        Moment {
             at_ns: 0,
             kind: Kind::Rates,
             settings: "batch".into(),
             seconds: Some(1.0),
             cpu_pct: (cpus > 0).then_some(50.0 * cpus as f64),
-            per_cpu_pct: vec![50.0; cpus],
+            per_cpu_pct: (0..cpus as u32).map(|cpu| (2 * cpu, 50.0)).collect(),
             steal_pct: None,
             wait_pct: None,
             busiest: vec![("web".into(), 40.0, Some(3.0)), ("db".into(), 10.0, None)],
             text: String::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn cpus_have_their_numbers_where_one_is_offline() {
+        let document = table().json(&[moment(2)]);
+        let moment = &document[0];
+        assert_eq!((&moment["cpus"], &moment["cpu_numbers"]), (&json!([50.0, 50.0]), &json!([0, 2])));
+    }
+
+    #[test]
+    fn many_cpus_are_only_summed_up() {
         assert_eq!(line(&moment(2)), "rates      100 % (50 50) under batch: web 40 (waits 3), db 10");
         assert_eq!(line(&moment(64)), "rates      3200 % under batch: web 40 (waits 3), db 10");
         assert_eq!(line(&moment(0)), "rates      ? % under batch: web 40 (waits 3), db 10", "not known");

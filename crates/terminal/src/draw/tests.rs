@@ -165,7 +165,7 @@ fn recorded(text: &str) -> Recorded {
         settings: "kernel default".into(),
         seconds: Some(60.0),
         cpu_pct: Some(150.0),
-        per_cpu_pct: vec![100.0, 50.0],
+        per_cpu_pct: vec![(0, 100.0), (1, 50.0)],
         steal_pct: Some(0.0),
         wait_pct: Some(40.0),
         busiest: vec![(text.into(), 90.0, Some(5.0)), ("other".into(), 60.0, None)],
