@@ -41,18 +41,20 @@ pub(crate) struct PlaceCache {
     hierarchies: Option<Hierarchies>,
     /// With when it was found.
     known: HashMap<Box<str>, (Arc<Place>, Instant)>,
+    /// So many are kept before those where nobody is any more are dropped.
+    room: usize,
     nowhere: Arc<Place>,
 }
 
-/// Number of distinct places kept before unused ones are dropped.
-const KEEP: usize = 4096;
+/// Least room for places.
+const ROOM: usize = 64;
 /// A place is found again after this time: the same text may mean another group of the cpu controller by then. systemd enables it
 /// for a slice when the first of its units asks for a weight or a quota, and all its units have groups of their own from then on.
 const AGE: Duration = Duration::from_secs(10);
 
 impl PlaceCache {
     pub(crate) fn new(root: Root, hierarchies: Option<Hierarchies>) -> Self {
-        Self { root, hierarchies, known: HashMap::new(), nowhere: Arc::default() }
+        Self { root, hierarchies, known: HashMap::new(), room: ROOM, nowhere: Arc::default() }
     }
 
     /// The place of tasks of which none is known.
@@ -79,8 +81,9 @@ impl PlaceCache {
             return place.clone();
         }
         let old = old.map(|(place, _)| place.clone());
-        if self.known.len() >= KEEP {
+        if self.known.len() >= self.room {
             self.known.retain(|_, (place, _)| Arc::strong_count(place) > 1);
+            self.room = (2 * self.known.len()).max(ROOM);
         }
         let place = match cgroup::parse(&text) {
             Ok(memberships) => Arc::new(self.place(&memberships)),
@@ -152,6 +155,19 @@ impl PlaceCache {
 mod tests {
     use super::*;
     use crate::facts::tests::tree;
+
+    #[test]
+    fn places_where_nobody_is_any_more_are_dropped() {
+        let (_dir, root) = tree(&[("proc/7/cgroup", "0::/\n")]);
+        let (mut cache, file) = (PlaceCache::new(root.clone(), None), root.path("proc/7/cgroup"));
+        let mut place = |number: usize| {
+            std::fs::write(&file, format!("0::/job-{number}\n")).unwrap();
+            cache.read(&file)
+        };
+        let living: Vec<_> = (0..100).map(&mut place).collect();
+        (100..1000).for_each(|number| drop(place(number)));
+        assert!((100..=2 * living.len()).contains(&cache.known.len()), "{}", cache.known.len());
+    }
 
     #[test]
     fn a_group_that_gets_the_controller_later_is_a_place_of_its_own_from_then_on() {

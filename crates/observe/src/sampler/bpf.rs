@@ -129,7 +129,9 @@ impl ByBpf {
             .collect();
         self.records = records;
         let exited = self.probe.exited()?;
-        sample.exited = self.paths.exited(&exited, &mut self.probe);
+        sample.exited = self.paths.exited(&exited);
+        let round = self.number.is_multiple_of(PLACE_ROUND);
+        self.paths.forget_gone(round, &exited, |number| self.probe.forget(number));
         self.tell_lost();
         Ok(sample)
     }

@@ -1,13 +1,13 @@
 //! Paths of groups by the numbers programs know them by, and with them the sums of threads that are gone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_base::ExitedSample;
-use evenkeel_bpf::task::{Exited, TaskProbe};
+use evenkeel_bpf::task::Exited;
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchy;
 
@@ -17,7 +17,7 @@ use crate::place::Place;
 const WALK_EVERY: Duration = Duration::from_secs(2);
 /// Groups looked at in a walk at most.
 const WALK_GROUPS: usize = 100_000;
-/// With so many groups in the kernel's table, those that are gone make room.
+/// With so many groups in the kernel's table, those that are gone make room at once.
 const MANY_GROUPS: usize = 8192;
 
 /// Groups of the cpu controller by number: the inode of their directory (64 bits, never used twice in one boot).
@@ -27,6 +27,8 @@ pub(crate) struct GroupPaths {
     cpu: Option<Hierarchy>,
     known: HashMap<u64, Arc<Place>>,
     walked: Option<Instant>,
+    /// Those that were gone at the last look.
+    gone: HashSet<u64>,
     sums: SumsByPath,
 }
 
@@ -68,7 +70,8 @@ impl SumsByPath {
 
 impl GroupPaths {
     pub(crate) fn new(root: &Root, cpu: Option<Hierarchy>) -> Self {
-        Self { root: root.clone(), cpu, known: HashMap::new(), walked: None, sums: SumsByPath::default() }
+        let (known, gone, sums) = Default::default();
+        Self { root: root.clone(), cpu, known, walked: None, gone, sums }
     }
 
     /// The number of a group's directory.
@@ -109,35 +112,39 @@ impl GroupPaths {
         self.walked = Some(Instant::now());
     }
 
-    /// The sums by path. Groups that are gone are taken out of the kernel's table when it fills.
-    pub(crate) fn exited(&mut self, sums: &[Exited], probe: &mut TaskProbe) -> Vec<ExitedSample> {
+    /// The sums by path.
+    pub(crate) fn exited(&mut self, sums: &[Exited]) -> Vec<ExitedSample> {
         let unknown = sums.iter().any(|sum| !self.known.contains_key(&sum.cgroup_cpu));
         if unknown && self.walked.is_none_or(|at| at.elapsed() > WALK_EVERY) {
             self.walk();
         }
         let known = &self.known;
-        let by_path = self.sums.take(sums, |number| known.get(&number)?.cpu.clone());
-        if sums.len() > MANY_GROUPS {
-            self.make_room(sums, probe);
+        self.sums.take(sums, |number| known.get(&number)?.cpu.clone())
+    }
+
+    /// Every `round`, forgets groups that are gone, and takes them out of the kernel's table: at the second look, when whoever
+    /// compares two samples has seen their last sums; at once where the table fills.
+    pub(crate) fn forget_gone(&mut self, round: bool, sums: &[Exited], mut forget: impl FnMut(u64)) {
+        let fills = sums.len() > MANY_GROUPS;
+        if !round && !fills {
+            return;
         }
-        by_path
-    }
-
-    fn path(&self, number: u64) -> Option<String> {
-        self.known.get(&number).and_then(|place| place.cpu.clone())
-    }
-
-    fn make_room(&mut self, sums: &[Exited], probe: &mut TaskProbe) {
-        for sum in sums {
-            let path = self.path(sum.cgroup_cpu);
-            let there = path.as_deref().and_then(|path| self.number(path)) == Some(sum.cgroup_cpu);
-            if !there {
-                probe.forget(sum.cgroup_cpu);
-                self.known.remove(&sum.cgroup_cpu);
-                // Another group may have the name by now.
-                let name = path.filter(|path| self.number(path).is_none());
-                self.sums.forget(sum.cgroup_cpu, name);
+        let before = std::mem::take(&mut self.gone);
+        let numbers = sums.iter().map(|sum| sum.cgroup_cpu).chain(self.known.keys().copied());
+        for number in numbers.collect::<HashSet<u64>>() {
+            let path = self.known.get(&number).and_then(|place| place.cpu.clone());
+            let now = path.as_deref().and_then(|path| self.number(path));
+            if now == Some(number) {
+                continue;
             }
+            if !fills && !before.contains(&number) {
+                self.gone.insert(number);
+                continue;
+            }
+            forget(number);
+            self.known.remove(&number);
+            // Another group may have the name by now.
+            self.sums.forget(number, path.filter(|_| now.is_none()));
         }
     }
 }
@@ -161,6 +168,37 @@ fn walk(dir: &Path, path: &str, left: &mut usize, found: &mut Vec<(u64, String)>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_that_is_gone_is_forgotten_at_the_second_look() {
+        let (_dir, root) = crate::facts::tests::tree(&[("cpu/pod/app/tasks", ""), ("cpu/stays/tasks", "")]);
+        let cpu = Hierarchy { mount_point: "/cpu".into(), root: "/".into(), v2: false };
+        let mut paths = GroupPaths::new(&root, Some(cpu));
+        let number = |path| std::fs::metadata(root.path(path)).unwrap().ino();
+        let (pod, app, stays) = (number("cpu/pod"), number("cpu/pod/app"), number("cpu/stays"));
+        let sums = [app, stays].map(|cgroup_cpu| Exited {
+            cgroup_cpu,
+            ran_ns: 5,
+            waited_ns: 0,
+            timeslices: 0,
+            tasks: 1,
+        });
+        let shown = |paths: &mut GroupPaths, round: bool| {
+            let shown = paths.exited(&sums).len();
+            let mut forgotten = HashSet::new();
+            paths.forget_gone(round, &sums, |number| _ = forgotten.insert(number));
+            (shown, forgotten)
+        };
+        assert_eq!(shown(&mut paths, true), (2, HashSet::new()));
+        std::fs::remove_dir_all(root.path("cpu/pod")).unwrap();
+        // What was used there last is in a sample first.
+        assert_eq!(shown(&mut paths, true), (2, HashSet::new()));
+        assert_eq!(shown(&mut paths, false), (2, HashSet::new()));
+        // Also the one in which no task ever was.
+        assert_eq!(shown(&mut paths, true), (2, HashSet::from([pod, app])));
+        assert!(!paths.known.contains_key(&pod) && paths.known.contains_key(&stays));
+        assert_eq!(paths.sums.by_path.keys().flatten().collect::<Vec<_>>(), ["/stays"]);
+    }
 
     #[test]
     fn what_ended_counts_once_whenever_its_group_gets_a_name_or_goes() {
