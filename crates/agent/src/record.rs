@@ -12,12 +12,19 @@ use crate::agent::Agent;
 use crate::component::with_changes;
 use crate::events::{Event, Watcher};
 
+/// Stages of a run kept in memory: it may last for months. The history has them all.
+const MOST_STAGES: usize = 1000;
+
 impl Agent {
     /// Adds a stage to the record and the history.
     pub(crate) fn add_stage(&mut self, stage: Stage, watcher: &mut dyn Watcher) {
         watcher.event(&Event::Stage(&stage));
         self.log.recorder.add_stage(&stage);
-        self.log.record.stages.push(stage);
+        let stages = &mut self.log.record.stages;
+        if stages.len() == MOST_STAGES {
+            stages.remove(0);
+        }
+        stages.push(stage);
     }
 
     /// Brings the record up to date with the settings in force.
@@ -146,6 +153,17 @@ mod tests {
     use evenkeel_base::{GroupRef, Knob, Setting};
 
     use super::*;
+    use crate::events::Quiet;
+
+    #[test]
+    fn the_newest_stages_are_kept() {
+        let mut agent = crate::testing::agent("cgroup:/work", |_| {});
+        for number in 0..1500 {
+            agent.add_stage(Stage { seconds: f64::from(number), ..Stage::default() }, &mut Quiet);
+        }
+        let stages = &agent.log.record.stages;
+        assert_eq!((stages.len(), stages[0].seconds, stages[999].seconds), (1000, 500.0, 1499.0));
+    }
 
     #[test]
     fn a_change_that_could_not_be_restored_is_still_in_force() {

@@ -29,6 +29,8 @@ const STEP_USEC: u64 = 100;
 const USUAL_SLICE_NS: u64 = 3_000_000;
 /// Busy or stolen: from here on a CPU is full, percent.
 const FULL_PCT: f64 = 90.0;
+/// Pairs that are told of at most: cgroups come and go.
+const MOST_TOLD: usize = 200;
 
 /// A cgroup of the scope's own.
 #[derive(Debug, Clone)]
@@ -222,7 +224,7 @@ impl LostTurns {
                 let held = self.turns.caps().any(|(path, ..)| path == taker) && !report.changes.is_empty();
                 if !held {
                     self.turns.refused(taker);
-                } else if self.told.insert((taker.clone(), victim.clone())) {
+                } else if self.told.len() < MOST_TOLD && self.told.insert((taker.clone(), victim.clone())) {
                     self.notes.push(format!(
                         "turns: {victim} was ready and got nothing while {taker} used {:.0} % of a CPU; {taker} is held to {:.0} %, \
                          so that {victim} has its turn",

@@ -53,8 +53,7 @@ impl Keeper {
         for ((guarantee, count), behind) in self.guarantees.iter_mut().zip(counts).zip(behind) {
             guarantee.behind = behind;
             if count == 0 && (guarantee.tasks > 0 || guarantee.lever.is_empty()) {
-                if guarantee.tasks > 0
-                    || self.messages.told.insert(format!("waiting {}", guarantee.stated.name))
+                if guarantee.tasks > 0 || self.messages.is_new(&format!("waiting {}", guarantee.stated.name))
                 {
                     let note = format!("guarantee {}: {}", guarantee.stated.name, guarantee.waits_for());
                     self.messages.notes.push(note);

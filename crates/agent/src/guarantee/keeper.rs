@@ -67,8 +67,18 @@ pub(super) struct Correction {
 /// What people are to be told, and what they were.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
-    pub(super) told: BTreeSet<String>,
+    told: BTreeSet<String>,
     pub(super) notes: Vec<String>,
+}
+
+/// Different notes kept at most: tenants choose how many there are, and pods come and go.
+const MOST_TOLD: usize = 1000;
+
+impl Messages {
+    /// Whether this was not told yet; what comes after very many is not told at all.
+    pub(super) fn is_new(&mut self, what: &str) -> bool {
+        self.told.len() < MOST_TOLD && self.told.insert(what.to_owned())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -179,6 +189,12 @@ impl Keeper {
         self.in_force.values().map(|in_force| in_force.change.clone())
     }
 
+    /// Groups that are gone are shared with nobody.
+    pub(super) fn forget_gone(&mut self, observation: &Observation) {
+        let there = |path: &str| observation.groups.iter().any(|group| group.path == path);
+        self.shared.retain(|target| matches!(target, Target::Group(group) if there(&group.path)));
+    }
+
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.messages.notes)
     }
@@ -252,7 +268,7 @@ impl Keeper {
                     guarantee.problem = Some(problem.clone());
                 }
             }
-            if self.messages.told.insert(problem.clone()) {
+            if self.messages.is_new(&problem) {
                 self.messages.notes.push(format!("guarantee: {problem}"));
             }
         }

@@ -48,7 +48,7 @@ impl Keeper {
                         "what the {} of {name} asks is not promised: {why}",
                         found.stated.source.name()
                     );
-                    if self.messages.told.len() < MOST_TOLD && self.messages.told.insert(note.clone()) {
+                    if self.messages.is_new(&note) {
                         self.messages.notes.push(note);
                     }
                 }
@@ -68,9 +68,6 @@ impl Keeper {
         }
     }
 }
-
-/// Different notes kept at most: tenants choose how many there are.
-const MOST_TOLD: usize = 1000;
 
 /// Labelled containers and annotated pods with tasks in the scope.
 fn labelled_ones<'a>(rules: &LabelRules, scope: &Scope, observation: &'a Observation) -> Vec<Found<'a>> {

@@ -174,6 +174,7 @@ impl Keeper {
         let targets: BTreeSet<&Target> = self.layout.held.values().map(|held| &held.target).collect();
         self.correction.lags.retain(|target, _| targets.contains(target));
         self.correction.dithers.retain(|id, _| targets.contains(&Target::Task(*id)));
+        self.forget_gone(observation);
         self.name_levers();
         self.drop_unwanted()
     }
