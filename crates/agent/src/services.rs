@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_base::{Change, Histogram, Observation, Plan, Target};
+use evenkeel_base::{Change, GroupView, Histogram, Observation, Plan, Target};
 use evenkeel_policy::levers;
 use evenkeel_policy::protect::{FLOOR_NS, keeps};
 
@@ -62,11 +62,12 @@ impl Agent {
         longest.map(|(ns, name)| NoTrial::Served(name.to_owned(), ns as f64 / 1e6)).or(kept)
     }
 
-    /// Whether a service's own quota holds it back: then background work need not run for something to be done.
+    /// Whether a service's own quota, which may have burst, holds it back: then background work need not run for something to be done.
     pub(crate) fn holds_back_services(&self, observation: &Observation) -> bool {
         let own = own_groups(observation, |task| self.config.service_of(task, observation).is_some());
-        let throttled = observation.groups.iter().map(|group| group.throttled_periods);
-        own.into_iter().zip(throttled).any(|(own, periods)| own && periods.is_some_and(|(held, _)| held > 0))
+        let is_held = |group: &GroupView| group.throttled_periods.is_some_and(|(held, _)| held > 0);
+        let mut groups = own.into_iter().zip(&observation.groups);
+        groups.any(|(own, group)| own && is_held(group) && !group.reference().is_kubelets())
     }
 
     /// The settings in force without those of cgroups that a service has come into, where one has: in an idle cgroup it would wait for
@@ -182,6 +183,9 @@ mod tests {
         host.groups[4].throttled_periods = Some((0, 10));
         assert!(!agent.holds_back_services(&host));
         host.groups[4].throttled_periods = Some((1, 10));
+        let path = std::mem::replace(&mut host.groups[4].path, "/kubepods/podu/c".into());
+        assert!(!agent.holds_back_services(&host), "it gets no burst");
+        host.groups[4].path = path;
         assert!(agent.holds_back_services(&host));
     }
 
