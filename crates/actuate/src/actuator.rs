@@ -211,6 +211,17 @@ impl<K: Kernel> Actuator<K> {
         Some(present)
     }
 
+    /// Whether a cgroup has another value where one of ours was left. Managers of cgroups write what they were told again whenever
+    /// something of it changes.
+    pub fn has_lost_of_a_group(&mut self) -> bool {
+        self.entries.iter().any(|entry| match (&entry.target, &entry.state) {
+            (Target::Group(_), State::Ours(ours)) => {
+                self.kernel.read(&entry.target, entry.knob).is_ok_and(|present| present != *ours)
+            }
+            _ => false,
+        })
+    }
+
     /// Puts everything back, descendants included, and goes on living.
     pub fn restore_all(&mut self) -> RestoreReport {
         let mut report = RestoreReport::default();

@@ -365,6 +365,23 @@ fn the_weight_that_the_kubelet_sets_is_what_goes_back_and_any_other_stays() {
     }
 }
 
+/// Managers of cgroups write a limit again that they were told, or another one.
+#[test]
+fn a_limit_that_is_not_ours_any_more_is_noticed_and_answered_once_or_left() {
+    let quota = |usec| Setting::Quota(CpuQuota { quota_usec: Limit::Value(usec), ..CpuQuota::UNLIMITED });
+    let (host, mut actuator) = opened();
+    let target = Target::Group(host.world.add_group("/kubepods/podu/c", false, &[quota(100_000)]));
+    let ours = plan(vec![(target.clone(), quota(50_000))]);
+    for (theirs, writes) in [(None, 1), (Some(100_000), 1), (Some(80_000), 0)] {
+        theirs.inspect(|theirs| host.world.put(&target, &quota(*theirs)));
+        assert_eq!(actuator.has_lost_of_a_group(), theirs.is_some(), "{theirs:?}");
+        assert_eq!(actuator.set(&ours, &all).applied(), writes, "{theirs:?}");
+        assert!(!actuator.has_lost_of_a_group(), "{theirs:?}");
+    }
+    actuator.close();
+    assert_eq!(host.world.values()[&(target, Knob::Quota)], quota(80_000));
+}
+
 /// Of the many weights that a promise writes the kubelet may say one, too; and `cpu.idle` forgets what it said while nothing was ours.
 #[test]
 fn what_the_kubelet_sets_goes_back_also_where_it_was_ours_once_or_nothing_is_ours() {

@@ -318,7 +318,8 @@ impl Agent {
             self.controls.add_services(observation, is_service);
         }
         let seen = Seen { observation, scope, hierarchies };
-        if self.components.on_window(seen, &mut self.controls) == Next::SetAll {
+        let next = self.components.on_window(seen, &mut self.controls);
+        if next == Next::SetAll || self.controls.has_lost_of_a_group() {
             let plan = self.plan.clone();
             self.set(&plan);
         }

@@ -178,6 +178,12 @@ impl Controls {
         Some(found)
     }
 
+    /// Whether another manager has set a cgroup where a value of ours is in force. Setting everything again either answers that once,
+    /// where it is what was found, or leaves the cgroup to whoever it was.
+    pub fn has_lost_of_a_group(&mut self) -> bool {
+        self.actuator.as_mut().is_some_and(Actuator::has_lost_of_a_group)
+    }
+
     /// Tasks of these scopes may be changed as well, their cgroups may not.
     pub fn add_tasks<'a>(&mut self, observation: &Observation, scopes: impl Iterator<Item = &'a Scope>) {
         self.bounds.add_tasks(observation, scopes);
