@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use evenkeel_actuate::Left;
 use evenkeel_base::{Change, GroupView, Histogram, Observation, Plan, Target};
 use evenkeel_policy::levers;
 use evenkeel_policy::protect::{FLOOR_NS, keeps};
@@ -9,6 +10,7 @@ use evenkeel_policy::protect::{FLOOR_NS, keeps};
 use crate::agent::Agent;
 use crate::bounds::own_groups;
 use crate::error::AgentError;
+use crate::scope::is_own;
 use crate::trial::NoTrial;
 
 /// Times the shortest delay that counts which one in a thousand may be delayed, where no bound is stated.
@@ -70,16 +72,18 @@ impl Agent {
         groups.any(|(own, group)| own && is_held(group) && !group.reference().is_kubelets())
     }
 
-    /// The settings in force without those of cgroups that a service has come into, where one has: in an idle cgroup it would wait for
-    /// everybody.
-    pub(crate) fn without_services(&self, observation: &Observation) -> Option<Plan> {
+    /// The settings in force without those of cgroups that others than background work are in, where there are such: in an idle cgroup
+    /// they would wait for everybody.
+    pub(crate) fn without_others(&self, observation: &Observation) -> Option<Plan> {
         // Burst is for services.
         if !self.has_background() || self.plan.name == levers::BURST.name {
             return None;
         }
-        let services =
-            observation.tasks.iter().filter(|task| self.config.service_of(task, observation).is_some());
-        let holding: BTreeSet<&str> = services
+        let others = observation
+            .tasks
+            .iter()
+            .filter(|task| !task.kernel_thread && !is_own(task) && !self.config.scope.has(task, observation));
+        let holding: BTreeSet<&str> = others
             .filter_map(|task| task.group)
             .flat_map(|group| observation.path_to_root(group))
             .filter_map(|at| Some(observation.groups.get(at as usize)?.path.as_str()))
@@ -117,6 +121,25 @@ impl Agent {
         plan.changes.extend(more);
         Some(plan)
     }
+
+    /// The settings in force as they are to be set now: with those of cgroups that came since, without those of cgroups that are no
+    /// more. `None` where nothing came, and no cgroup was made again under its name: such a one has what its maker gave it.
+    pub(crate) fn renewed(&mut self, observation: &Observation) -> Option<Plan> {
+        let newcomers = self.with_newcomers(observation);
+        let there: BTreeSet<&str> = observation.groups.iter().map(|group| group.path.as_str()).collect();
+        let is_there =
+            |target: &Target| matches!(target, Target::Group(group) if there.contains(group.path.as_str()));
+        let of_groups = |change: &&Change| matches!(change.target, Target::Group(_));
+        let changes: Vec<Change> = self.plan.changes.iter().filter(of_groups).cloned().collect();
+        let left = self.controls.left(&changes);
+        let gone = changes.into_iter().zip(left).filter(|(_, left)| *left == Left::Gone);
+        let (again, ended): (Vec<Change>, Vec<Change>) =
+            gone.map(|(change, _)| change).partition(|change| is_there(&change.target));
+        let again = again.iter().any(|change| self.controls.bounds().allows(change));
+        let mut plan = newcomers.or_else(|| again.then(|| self.plan.clone()))?;
+        plan.changes.retain(|change| !ended.contains(change));
+        Some(plan)
+    }
 }
 
 /// Whether something is to be done for a service, which keeps what it promises of its requests, or does not; `None` where these do
@@ -145,7 +168,7 @@ mod tests {
     use evenkeel_base::{GroupRef, Setting};
 
     use super::*;
-    use crate::testing;
+    use crate::{Scope, testing};
 
     fn host() -> Observation {
         let groups =
@@ -155,23 +178,36 @@ mod tests {
         Observation { tasks: tasks.collect(), ..testing::observation(&groups) }
     }
 
+    fn idle(path: &str) -> Change {
+        let target = Target::Group(GroupRef { path: path.into(), v2: true });
+        Change { target, to: Setting::GroupIdle(true), why: String::new() }
+    }
+
     #[test]
     fn a_service_that_comes_into_an_idle_cgroup_is_freed() {
         let mut agent = testing::agent_of_services();
-        let idle = |path: &str| Change {
-            target: Target::Group(GroupRef { path: path.into(), v2: true }),
-            to: Setting::GroupIdle(true),
-            why: String::new(),
-        };
         agent.plan = Plan { changes: vec![idle("/work/a"), idle("/work/b")], ..Plan::default() };
         let mut host = host();
-        assert_eq!(agent.without_services(&host), None);
+        assert_eq!(agent.without_others(&host), None);
         host.tasks[2].group = Some(2);
-        assert_eq!(agent.without_services(&host).unwrap().changes, [idle("/work/b")]);
+        assert_eq!(agent.without_others(&host).unwrap().changes, [idle("/work/b")]);
         agent.plan.changes = vec![idle("/work")];
-        assert!(agent.without_services(&host).unwrap().changes.is_empty());
+        assert!(agent.without_others(&host).unwrap().changes.is_empty());
         agent.plan.name = levers::BURST.name.to_owned();
-        assert_eq!(agent.without_services(&host), None);
+        assert_eq!(agent.without_others(&host), None);
+    }
+
+    /// The cgroup above background work may have held nothing else when that was decided.
+    #[test]
+    fn who_comes_next_to_background_work_is_freed_with_it() {
+        let mut agent = testing::agent_of_services();
+        let mut host = testing::observation(&[("/", None), ("/top", Some(0)), ("/top/work", Some(1))]);
+        agent.config.scope = Scope::parse(&["cgroup:/top/work"]).unwrap();
+        host.tasks = vec![testing::task(7, "job", 2)];
+        agent.plan = Plan { changes: vec![idle("/top")], ..Plan::default() };
+        assert_eq!(agent.without_others(&host), None);
+        host.tasks.push(testing::task(8, "sh", 1));
+        assert_eq!(agent.without_others(&host).unwrap().changes, []);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::{Change, CpuSet, Observation, Plan, Target};
 use evenkeel_observe::Detail;
 use evenkeel_policy::monitor::Arm;
@@ -27,7 +28,7 @@ const REST: Duration = Duration::from_secs(60);
 const LONGEST_REST: Duration = Duration::from_secs(3600);
 
 /// Why settings of a cgroup go.
-const A_SERVICE_CAME: &str = "a service has come into a cgroup of background work";
+const OTHERS_CAME: &str = "others are in a cgroup of background work";
 
 /// Why it is decided again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,10 +189,12 @@ impl Agent {
                 before = self.begin_step()?;
                 continue;
             }
-            if let Some(plan) = self.without_services(&measured.observation) {
+            // First: what covered others, too, may cover a part of it from now on.
+            self.take_in_newcomers(&measured.observation, watcher);
+            if let Some(plan) = self.without_others(&measured.observation) {
                 if plan.changes.is_empty() {
                     let name = self.plan.name.clone();
-                    self.take_back(A_SERVICE_CAME.to_owned(), &measured, watcher);
+                    self.take_back(OTHERS_CAME.to_owned(), &measured, watcher);
                     // Nothing speaks against it elsewhere.
                     self.decisions.barred.remove(&name);
                     basis = self.decide_and_tell(watcher)?;
@@ -199,12 +202,9 @@ impl Agent {
                     continue;
                 }
                 self.put_in_place(plan);
-                watcher.event(&Event::Note(&format!(
-                    "{}: not there any more, {A_SERVICE_CAME}",
-                    self.plan.name
-                )));
+                watcher
+                    .event(&Event::Note(&format!("{}: not there any more, {OTHERS_CAME}", self.plan.name)));
             }
-            self.take_in_newcomers(&measured.observation, watcher);
             if basis.host.is_none() {
                 basis.host = Some(self.basis_host(&measured.observation));
             }
@@ -368,15 +368,18 @@ impl Agent {
 
     /// Cgroups of background work that came since the decision get the same settings.
     fn take_in_newcomers(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
-        let Some(plan) = self.with_newcomers(observation) else { return };
-        let more = plan.changes.len() - self.plan.changes.len();
-        self.put_in_place(plan);
-        watcher.event(&Event::Note(&format!("{more} more of background work: {}", self.plan.name)));
+        let Some(plan) = self.renewed(observation) else { return };
+        let report = self.put_in_place(plan);
+        let more =
+            report.changes.iter().filter(|change| matches!(change.verdict, Verdict::Applied(_))).count();
+        if more > 0 {
+            watcher.event(&Event::Note(&format!("{more} more of background work: {}", self.plan.name)));
+        }
     }
 
     /// The settings in force are for these cgroups from now on.
-    fn put_in_place(&mut self, plan: Plan) {
-        self.set(&plan);
+    fn put_in_place(&mut self, plan: Plan) -> SetReport {
+        let report = self.set(&plan);
         if let Some(proved) = &mut self.remembered.kept {
             proved.plan.clone_from(&plan);
         }
@@ -384,6 +387,7 @@ impl Agent {
             kept.extend(plan);
         }
         self.remember();
+        report
     }
 
     fn scope_load(&self, observation: &Observation) -> f64 {

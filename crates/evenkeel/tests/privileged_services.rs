@@ -38,7 +38,7 @@ fn background_work_yields_and_everything_goes_back() {
     let (_turn, dir) = begin();
     let (api, work) = (Group::new("api"), Group::new("work"));
     work.set_weight(3000, 300);
-    let (service, _batch) = (service(&api), batch(&work));
+    let (service, loops) = (service(&api), batch(&work));
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&api, &work]);
     let config = configured(dir.path(), FORGIVING);
@@ -61,15 +61,25 @@ fn background_work_yields_and_everything_goes_back() {
         std::fs::write(work.dir().join("cpu.idle"), "0").unwrap();
         until("it is idle again", idle);
     }
+    // A unit that is restarted has its cgroup made again.
+    let in_force = work.files();
+    drop(loops);
+    until("the cgroup is empty", || work.processes().is_empty());
+    std::fs::remove_dir(work.dir()).unwrap();
+    std::fs::create_dir(work.dir()).unwrap();
+    work.set_weight(3000, 300);
+    let _batch = batch(&work);
+    until("what was made again is as it was set", || work.files() == in_force);
+    let tasks = snapshot(&mut kernel, &[&api, &work]).0;
     // In an idle cgroup a service would wait for everybody.
     std::fs::write(work.dir().join("cgroup.procs"), service.pid().to_string()).unwrap();
     until("the cgroup is as it was", || work.files() == before.1[1]);
     let words = agent.words();
-    assert!(words.contains("a service has come into a cgroup of background work"), "{words}");
+    assert!(words.contains("others are in a cgroup of background work"), "{words}");
     let document = agent.end_by(rustix::process::Signal::INT).json();
     scene::assert_all_back(&document);
     assert_eq!(document["protected"][0]["name"], service_scope, "{document:#}");
-    assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
+    assert_eq!(snapshot(&mut kernel, &[&api, &work]), (tasks, before.1));
 }
 
 #[test]
