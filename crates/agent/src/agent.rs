@@ -33,6 +33,7 @@ use crate::runq_latency::RunqLatency;
 use crate::scheduler;
 use crate::slo::Span;
 use crate::takeover::{self, Remembered};
+use crate::units::Units;
 
 /// One measured window and what was seen in it.
 #[derive(Debug, Clone)]
@@ -84,6 +85,7 @@ pub struct Agent {
     pub(crate) pull_problem: Option<String>,
     /// What a successor is to know, should this run be killed.
     pub(crate) remembered: Remembered,
+    pub(crate) units: Units,
 }
 
 impl Agent {
@@ -149,9 +151,9 @@ impl Agent {
             rt_groups: observer.hierarchies().and_then(|h| h.cpu.as_ref()).is_some_and(|cpu| !cpu.v2),
         };
         let record = RunRecord {
-            scope: match config.scope.texts() {
-                [] => vec!["all containers and virtual machines".to_owned()],
-                texts => texts.to_vec(),
+            scope: match config.scope.in_words() {
+                texts if texts.is_empty() => vec!["all containers and virtual machines".to_owned()],
+                texts => texts,
             },
             pid: std::process::id(),
             started_ns: wall_ns(),
@@ -182,6 +184,7 @@ impl Agent {
             kept: None,
             pull_problem: None,
             remembered,
+            units: Units::default(),
         };
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
             agent.observer.wait_for_runtimes(Duration::from_secs(2));

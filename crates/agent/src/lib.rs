@@ -37,6 +37,7 @@ mod testing;
 pub mod tiers;
 mod trial;
 pub mod trusted;
+mod units;
 mod watch;
 
 pub use agent::{Agent, Measured};

@@ -1,9 +1,11 @@
 //! Which tasks a user meant.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::LazyLock;
 
 use evenkeel_base::{ContainerView, ExitedView, Observation, PodView, TaskView};
+use evenkeel_linux::cgroupfs::parent;
 use regex::Regex;
 
 use crate::tiers::{self, Tier};
@@ -23,7 +25,7 @@ pub struct ScopeError {
 #[derive(Debug, Clone)]
 enum Term {
     /// A process with all its threads, and when that began, where it is known which process is meant.
-    Pid(u32, Began),
+    Pid(u32, Found<Option<u64>>),
     Comm(Regex),
     /// A cgroup and everything below it.
     Cgroup(String),
@@ -38,14 +40,16 @@ enum Term {
     PodUid(String),
     /// By what the host says about its tier, see [`crate::tiers`].
     Tier(Tier, Box<Trusted>),
+    /// These cgroups, which the host told to wait, see [`crate::tiers::told_to_wait`].
+    Told(Found<BTreeSet<String>>),
 }
 
-/// When a process began, once it is known which one is meant. Each run finds that out again: it is no part of a configuration, which is
-/// told from another by its `Debug` form.
+/// What each run finds out again, such as when a process began: it is no part of a configuration, which is told from another by its
+/// `Debug` form.
 #[derive(Clone, Copy, Default)]
-struct Began(Option<u64>);
+struct Found<T>(T);
 
-impl fmt::Debug for Began {
+impl<T> fmt::Debug for Found<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("_")
     }
@@ -89,7 +93,34 @@ impl Scope {
 
     /// Those of a tier, as the host says.
     pub fn of_tier(tier: Tier, trusted: Trusted) -> Self {
-        Self::of(Term::Tier(tier, Box::new(trusted)), format!("tiers:{}", tier.name()))
+        let mut scope = Self::of(Term::Tier(tier, Box::new(trusted)), format!("tiers:{}", tier.name()));
+        if tier == Tier::Background {
+            scope.include.push(Term::Told(Found::default()));
+        }
+        scope
+    }
+
+    /// The cgroups that were told to wait, where the scope is of that tier.
+    pub(crate) fn told(&self) -> Option<&BTreeSet<String>> {
+        self.include.iter().find_map(|term| match term {
+            Term::Told(Found(told)) => Some(told),
+            _ => None,
+        })
+    }
+
+    /// These cgroups were told to wait.
+    pub fn tell(&mut self, paths: BTreeSet<String>) {
+        for term in &mut self.include {
+            if let Term::Told(Found(told)) = term {
+                told.clone_from(&paths);
+            }
+        }
+    }
+
+    /// What is meant, with what the host told to wait.
+    pub(crate) fn in_words(&self) -> Vec<String> {
+        let told = self.told().into_iter().flatten().map(|path| format!("cgroup:{path}"));
+        self.texts.iter().cloned().chain(told).collect()
     }
 
     /// What another names belongs to it, too.
@@ -106,7 +137,7 @@ impl Scope {
     /// when a process began.
     pub fn bind(&mut self, began: impl Fn(u32) -> Option<u64>) {
         for term in self.include.iter_mut().chain(&mut self.exclude) {
-            if let Term::Pid(pid, Began(known @ None)) = term {
+            if let Term::Pid(pid, Found(known @ None)) = term {
                 *known = began(*pid);
             }
         }
@@ -205,7 +236,7 @@ impl Scope {
             Term::Vm(name) => observation.vms.iter().find(|vm| vm.name == *name)?.group,
             Term::ContainerId(id) => observation.containers.iter().find(|c| c.id == *id)?.group,
             Term::PodUid(uid) => observation.pods.iter().find(|pod| pod.uid == *uid)?.group,
-            Term::Pid(..) | Term::Comm(_) | Term::All | Term::Tier(..) => None,
+            Term::Pid(..) | Term::Comm(_) | Term::All | Term::Tier(..) | Term::Told(_) => None,
         }
     }
 
@@ -258,8 +289,13 @@ fn is_another(pid: u32, began: u64, observation: &Observation) -> bool {
 }
 
 /// Whether a cgroup is another or below it; the root is the empty path.
-fn is_at_or_below(path: &str, other: &str) -> bool {
+pub(crate) fn is_at_or_below(path: &str, other: &str) -> bool {
     path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether a cgroup is one of these or below one.
+pub(crate) fn is_in_any(path: &str, of: &BTreeSet<String>) -> bool {
+    std::iter::successors(Some(path), |path| parent(path)).any(|path| of.contains(path))
 }
 
 fn is_container(container: &ContainerView, name: &str) -> bool {
@@ -295,7 +331,7 @@ impl Term {
                     .ok()
                     .filter(|pid| *pid > 0)
                     .ok_or_else(|| error(format!("{value:?} is no process id")))?,
-                Began::default(),
+                Found::default(),
             ),
             "comm" => Self::Comm(Regex::new(value).map_err(|e| error(e.to_string().replace('\n', " ")))?),
             "cgroup" => {
@@ -340,6 +376,9 @@ impl Term {
                 .is_some_and(|container| container.id == *id),
             Self::Tier(tier, trusted) => {
                 tiers::of(task, observation, trusted).is_some_and(|derived| derived.tier == *tier)
+            }
+            Self::Told(Found(told)) => {
+                observation.group_of(task).is_some_and(|group| is_in_any(&group.path, told))
             }
             Self::PodUid(uid) => {
                 task.pod.and_then(|i| observation.pods.get(i as usize)).is_some_and(|pod| pod.uid == *uid)

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use evenkeel_actuate::Left;
-use evenkeel_base::{Change, GroupView, Histogram, Observation, Plan, Target};
+use evenkeel_base::{Change, GroupView, Histogram, Observation, Plan, Sample, Target};
+use evenkeel_observe::Select;
 use evenkeel_policy::levers;
 use evenkeel_policy::protect::{FLOOR_NS, keeps};
 
 use crate::agent::Agent;
 use crate::bounds::own_groups;
 use crate::error::AgentError;
+use crate::events::{Event, Watcher};
 use crate::scope::is_own;
 use crate::trial::NoTrial;
 
@@ -139,6 +141,38 @@ impl Agent {
         let mut plan = newcomers.or_else(|| again.then(|| self.plan.clone()))?;
         plan.changes.retain(|change| !ended.contains(change));
         Some(plan)
+    }
+
+    /// Where the host says who may wait: cgroups that it has told so since are background work, those that it tells otherwise are not.
+    pub(crate) fn look_at_units(
+        &mut self,
+        sample: &Sample,
+        observation: &Observation,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), AgentError> {
+        let Some(mut told) = self.config.scope.told().cloned().filter(|_| self.units.is_due()) else {
+            return Ok(());
+        };
+        let wanted = self.units.wanted(observation, &told);
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let seen = self.observer.observe(sample, sample, &Select::Tasks(wanted))?;
+        let seen = self.found(seen);
+        let (joined, left) = self.units.look(&seen, &mut told);
+        for (path, from) in &joined {
+            watcher.event(&Event::Note(&format!("cgroup:{path} is background work from now on: {from}")));
+        }
+        for path in &left {
+            let why = "not all of its tasks are told to wait";
+            watcher.event(&Event::Note(&format!("cgroup:{path} is background work no more: {why}")));
+        }
+        if joined.len() + left.len() > 0 {
+            self.config.scope.tell(told);
+            self.log.record.scope = self.config.scope.in_words();
+            self.log.recorder.update_run(&self.log.record);
+        }
+        Ok(())
     }
 }
 

@@ -78,30 +78,17 @@ fn quality_of_service(path: &str) -> Option<&'static str> {
     }
 }
 
-/// Cgroups outside of pods and containers whose tasks were all told to wait: as a whole (`CPUWeight=idle` of systemd), by nice values
-/// of 10 and more (`Nice=`), SCHED_IDLE or SCHED_BATCH. The observation must have every task's scheduling attributes.
+/// Cgroups outside of pods and containers whose tasks were all told to wait, as far as that is known: as a whole (`CPUWeight=idle` of
+/// systemd), by nice values of 10 and more (`Nice=`), SCHED_IDLE or SCHED_BATCH. Of those whose attributes the observation has.
 pub fn told_to_wait(observation: &Observation) -> Vec<(String, String)> {
-    // `cpu.weight` is 1 to 10,000, but 0 where `cpu.idle` is set.
-    let idle = |group: &GroupView| group.v2 && group.parent.is_some() && group.raw_weight == Some(0);
-    let idle_above = |group: u32| {
-        let above = observation.path_to_root(group);
-        above.filter_map(|at| Some((at, observation.groups.get(at as usize).filter(|g| idle(g))?))).last()
-    };
-    let apart = |task: &TaskView| task.pod.is_none() && task.container.is_none();
-    let waits = |task: &TaskView| {
-        let told = task.sched.is_some_and(|attr| {
-            attr.policy.is_fair() && attr.nice.get() >= NICE
-                || matches!(attr.policy, SchedPolicy::Idle | SchedPolicy::Batch)
-        });
-        apart(task) && (told || task.group.is_some_and(|group| idle_above(group).is_some()))
-    };
     // A cgroup's name stands for all that is below it, too.
-    let all_wait = observation.groups_of(|task| (!task.kernel_thread).then(|| waits(task)));
+    let all_wait =
+        observation.groups_of(|task| if task.kernel_thread { None } else { was_told(task, observation) });
     let mut whole: BTreeMap<u32, String> = BTreeMap::new();
     let mut groups: BTreeSet<u32> = BTreeSet::new();
-    for task in observation.tasks.iter().filter(|task| !task.kernel_thread && apart(task)) {
-        let Some(group) = task.group else { continue };
-        match idle_above(group) {
+    let told = |task: &&TaskView| !task.kernel_thread && was_told(task, observation) == Some(true);
+    for group in observation.tasks.iter().filter(told).filter_map(|task| task.group) {
+        match idle_above(observation, group) {
             Some((at, idle)) => {
                 whole.entry(at).or_insert_with(|| idle.path.clone());
             }
@@ -117,6 +104,29 @@ pub fn told_to_wait(observation: &Observation) -> Vec<(String, String)> {
         found.map(|group| (group.path.clone(), format!("nice {NICE} or more, or a class that waits")));
     let whole = whole.into_values().map(|path| (path, "cpu.idle (CPUWeight=idle)".to_owned()));
     whole.chain(of_all).collect()
+}
+
+/// Whether a task was told to wait, alone or with its cgroup; `None` where that is not known. What is in pods and containers never was.
+pub(crate) fn was_told(task: &TaskView, observation: &Observation) -> Option<bool> {
+    if task.pod.is_some() || task.container.is_some() {
+        return Some(false);
+    }
+    if task.group.is_some_and(|group| idle_above(observation, group).is_some()) {
+        return Some(true);
+    }
+    let attr = task.sched?;
+    Some(match attr.policy {
+        SchedPolicy::Idle | SchedPolicy::Batch => true,
+        policy => policy.is_fair() && attr.nice.get() >= NICE,
+    })
+}
+
+/// The highest cgroup from this one on that is idle as a whole.
+fn idle_above(observation: &Observation, group: u32) -> Option<(u32, &GroupView)> {
+    // `cpu.weight` is 1 to 10,000, but 0 where `cpu.idle` is set.
+    let idle = |group: &&GroupView| group.v2 && group.parent.is_some() && group.raw_weight == Some(0);
+    let above = observation.path_to_root(group);
+    above.filter_map(|at| Some((at, observation.groups.get(at as usize).filter(idle)?))).last()
 }
 
 /// What is derived for each pod, container and cgroup that has tasks, by name.

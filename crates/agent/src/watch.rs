@@ -189,6 +189,7 @@ impl Agent {
                 before = self.begin_step()?;
                 continue;
             }
+            self.look_at_units(&before, &measured.observation, watcher)?;
             // First: what covered others, too, may cover a part of it from now on.
             self.take_in_newcomers(&measured.observation, watcher);
             if let Some(plan) = self.without_others(&measured.observation) {

@@ -221,13 +221,20 @@ fn a_service_that_its_own_quota_begins_to_hold_back_is_tried_for() {
     assert_eq!(api.files(), before);
 }
 
-/// A host that names no service, and perhaps background work, leaves nothing to do.
+/// A host that names no service, and perhaps background work, leaves nothing to do. Units that begin later have their tier, too.
 #[test]
-fn tiers_of_the_host_without_tasks_are_awaited() {
+fn tiers_of_the_host_are_awaited_and_units_that_begin_later_join() {
     let (_turn, dir) = begin();
-    let output = run(dir.path(), &["run", "--tiers", "auto", "--for", "3s", "-o", "json"]).with(0);
-    assert!(output.stderr.contains("nothing to do"), "{}", output.stderr);
-    assert!(output.json()["changes"].as_array().unwrap().is_empty(), "{}", output.stdout);
+    let mut agent = Agent::run(dir.path(), &["run", "--tiers", "auto", "--for", "100s", "-o", "json"]);
+    until("there is nothing to do", || agent.words().contains("nothing to do"));
+    let work = Group::new("told");
+    let _told = work.start("nice", &["-n", "19", "sleep", "600"]);
+    let joined = format!("{} is background work from now on: nice 10 or more", work.scope());
+    until("it joins", || agent.words().contains(&joined));
+    let document = agent.end_by(rustix::process::Signal::INT).json();
+    let scope = document["scope"].as_array().unwrap();
+    assert!(scope.iter().any(|text| *text == work.scope().as_str()), "{document:#}");
+    assert!(document["changes"].as_array().unwrap().is_empty(), "{document:#}");
 }
 
 #[test]

@@ -203,9 +203,8 @@ pub(super) fn derive_tiers(
     }
     let trusted = trusted(guarantees);
     let mut waiting = Scope::of_tier(Tier::Background, trusted.clone());
-    for (path, _) in tiers::told_to_wait(&glance(true, &Detail::All)?) {
-        waiting.take_in(&Scope::parse(&[format!("cgroup:{path}")])?);
-    }
+    let told = tiers::told_to_wait(&glance(true, &Detail::All)?);
+    waiting.tell(told.into_iter().map(|(path, _)| path).collect());
     match background {
         Some((scope, _)) => scope.take_in(&waiting),
         None => *background = Some((waiting, 0.0)),
