@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_actuate::Left;
-use evenkeel_base::{Change, GroupView, Histogram, Observation, Plan, Sample, Target};
+use evenkeel_base::{Change, Histogram, Observation, Plan, Sample, Target};
 use evenkeel_observe::Select;
 use evenkeel_policy::levers;
 use evenkeel_policy::protect::{FLOOR_NS, keeps};
@@ -66,12 +65,11 @@ impl Agent {
         longest.map(|(ns, name)| NoTrial::Served(name.to_owned(), ns as f64 / 1e6)).or(kept)
     }
 
-    /// Whether a service's own quota, which may have burst, holds it back: then background work need not run for something to be done.
+    /// Whether a service's own quota holds it back: then background work need not run for something to be done.
     pub(crate) fn holds_back_services(&self, observation: &Observation) -> bool {
         let own = own_groups(observation, |task| self.config.service_of(task, observation).is_some());
-        let is_held = |group: &GroupView| group.throttled_periods.is_some_and(|(held, _)| held > 0);
-        let mut groups = own.into_iter().zip(&observation.groups);
-        groups.any(|(own, group)| own && is_held(group) && !group.reference().is_kubelets())
+        let throttled = observation.groups.iter().map(|group| group.throttled_periods);
+        own.into_iter().zip(throttled).any(|(own, periods)| own && periods.is_some_and(|(held, _)| held > 0))
     }
 
     /// The settings in force without those of cgroups that others than background work are in, where there are such: in an idle cgroup
@@ -253,9 +251,6 @@ mod tests {
         host.groups[4].throttled_periods = Some((0, 10));
         assert!(!agent.holds_back_services(&host));
         host.groups[4].throttled_periods = Some((1, 10));
-        let path = std::mem::replace(&mut host.groups[4].path, "/kubepods/podu/c".into());
-        assert!(!agent.holds_back_services(&host), "it gets no burst");
-        host.groups[4].path = path;
         assert!(agent.holds_back_services(&host));
     }
 

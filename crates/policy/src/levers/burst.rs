@@ -39,13 +39,11 @@ fn with_burst(group: &GroupView, used_pct: f64) -> Option<Change> {
     let limit = quota.quota_usec.value()?;
     let (throttled, periods) = group.throttled_periods?;
     let often = throttled as f64 > OFTEN * periods as f64;
-    let target = group.reference();
-    // Below its burst the kernel refuses a limit: the kubelet could not resize a pod to less.
-    if target.is_kubelets() || !often || quota.burst_usec >= limit || used_pct > MEAN * quota.pct()? {
+    if !often || quota.burst_usec >= limit || used_pct > MEAN * quota.pct()? {
         return None;
     }
     Some(Change {
-        target: Target::Group(target),
+        target: Target::Group(group.reference()),
         to: Setting::Quota(CpuQuota { burst_usec: limit, ..quota }),
         why: format!("throttled in {throttled} of {periods} periods at {used_pct:.0} % of one CPU"),
     })

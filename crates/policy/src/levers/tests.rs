@@ -293,11 +293,6 @@ fn burst_is_for_who_is_throttled_below_his_quota() {
     assert_eq!(propose(&|group| group.throttled_periods = Some((0, 10))), None);
     assert_eq!(propose(&|group| group.quota = None), None);
     assert_eq!(propose(&|group| group.throttled_periods = None), None, "unknown is no reason");
-    assert_eq!(
-        propose(&|group| group.path = "/kubepods/burstable/podu/c".into()),
-        None,
-        "it could not be resized"
-    );
 
     // Next to background work it is the services' cgroups that may have it.
     let mut observation = host(2, &[("/", None), ("/api", Some(0)), ("/work", Some(0))], &[(30.0, 50.0, 2)]);
