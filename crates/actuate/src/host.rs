@@ -2,7 +2,6 @@
 //! discipline. [`crate::Linux`] reads and writes them here; journal and undo are those of everything else.
 
 mod files;
-mod instruction;
 mod knob;
 pub mod shape;
 

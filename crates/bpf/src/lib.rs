@@ -1,14 +1,15 @@
 //! Programs in the kernel: what every task has used, read in one pass ([`task`]), where a target's time goes ([`why`]),
-//! work that waits next to an idle CPU ([`pull`]), what is used of a quota ([`quota_use`]), and what the scheduler did lately
-//! ([`flight`]).
+//! work that waits next to an idle CPU ([`pull`]), what is used of a quota ([`quota_use`]), what the scheduler did lately
+//! ([`flight`]), and the class of a packet ([`classify`]).
 //!
 //! The programs are C (`bpf/*.bpf.c`), compiled by the build script with clang and embedded here; the loader is aya.
 //! They name only the members of kernel structures they use (`bpf/kernel.h`), whose places are found in the running
-//! kernel's BTF (CO-RE), so that one object serves kernels 5.15 to current. Nothing is pinned: programs, maps and links
+//! kernel's BTF (CO-RE), so that one object serves kernels 5.15 to current. Nothing stays pinned: programs, maps and links
 //! belong to descriptors of this process and go with it, however it ends.
 
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod classify;
 mod error;
 pub mod flight;
 pub mod load;

@@ -128,9 +128,6 @@ impl Watch {
     }
 
     /// From now on this thread counts.
-    ///
-    /// # Errors
-    /// More than [`TASKS`] of them.
     pub fn follow(&mut self, id: TaskId, role: Role) -> Result<(), BpfError> {
         let task = Task { start: id.start_time, role: role as u32, ..Task::default() };
         self.tasks.insert(id.tid, task, 0).map_err(|error| BpfError::refused("following a task", error))

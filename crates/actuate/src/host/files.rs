@@ -43,9 +43,6 @@ impl Files {
     }
 
     /// Queues of a link.
-    ///
-    /// # Errors
-    /// [`HostError::Gone`] without such a link.
     pub fn queues(&self, link: &str) -> Result<Queues, HostError> {
         let dir = self.root.join("sys/class/net").join(link).join("queues");
         let entries = fs::read_dir(&dir).map_err(|error| of_file(&error, link))?;
@@ -72,9 +69,6 @@ impl Files {
 
 impl Files {
     /// A value in the one form used for comparing.
-    ///
-    /// # Errors
-    /// [`HostError::Refused`]: it is not a value of this property.
     pub fn normal(knob: &NetKnob, value: &str) -> Result<String, HostError> {
         super::normal(knob, value).map_err(HostError::Refused)
     }

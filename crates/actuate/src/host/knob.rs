@@ -25,9 +25,6 @@ pub(super) fn is_mask(knob: &NetKnob) -> bool {
 }
 
 /// A value in the one form used for comparing: a CPU list, a number, a discipline.
-///
-/// # Errors
-/// It is not a value of this knob, or its link has no name a link can have.
 pub(crate) fn normal(knob: &NetKnob, value: &str) -> Result<String, String> {
     let bad = |what: &str| format!("{knob}: {value:?} is not {what}");
     if let Some(link) = knob.link()

@@ -3,26 +3,24 @@
 //!
 //! cgroup v1's `net_cls` has a classifier of its own (`cls_cgroup`) on some kernels only, and "u32 by cgroup" exists on
 //! none. What every kernel since 4.18 has is a BPF classifier that asks for the socket's cgroup v2 id
-//! (`bpf_skb_ancestor_cgroup_id`, descendants included) or for the `net_cls` class id (`bpf_get_cgroup_classid`). The
-//! program is a handful of instructions, so they are written out here: nothing is compiled, no file is left.
+//! (`bpf_skb_ancestor_cgroup_id`, descendants included) or for the `net_cls` class id (`bpf_get_cgroup_classid`):
+//! [`evenkeel_bpf::classify`].
 //!
 //! A socket belongs to the cgroup (v2) its process was in when it was made: connections older than a move are not
 //! found. Deleting the root discipline takes classes, filter and program with it: that is all there is to undo.
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use evenkeel_bpf::BpfError;
+use evenkeel_bpf::classify::{self, Classifier};
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
-use super::instruction::{
-    Instruction, R0, R1, R2, R6, call, copy, exit, set, set_low, set_wide, skip_unless_equal,
-};
 
 /// Whose packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,9 +38,6 @@ pub enum Owner {
 
 impl Owner {
     /// A cgroup v2 by its directory and the mount point of its hierarchy.
-    ///
-    /// # Errors
-    /// It is not there, or not below the mount point.
     pub fn of_cgroup(mount: &Path, dir: &Path) -> Result<Self, HostError> {
         let relative = dir
             .strip_prefix(mount)
@@ -74,9 +69,6 @@ pub struct ClassCounters {
     pub drops: u64,
 }
 
-/// Most groups of one link: jumps in the program stay short.
-pub const MAX_GROUPS: usize = 200;
-
 /// Makes a class for each rate below the root discipline `handle:` of a link, which must be ours already (see
 /// [`super::HostKnob::RootQdisc`]), and the classifier. Others' packets pass unshaped. The link is one of the calling thread's
 /// network namespace.
@@ -84,8 +76,8 @@ pub const MAX_GROUPS: usize = 200;
 /// # Errors
 /// See [`HostError`]; the root discipline stays, and deleting it removes what was made.
 pub fn shape(link: &str, handle: u16, rates: &[Rate]) -> Result<(), HostError> {
-    if rates.is_empty() || rates.len() > MAX_GROUPS {
-        return Err(HostError::Refused(format!("{} groups: expected 1 to {MAX_GROUPS}", rates.len())));
+    if rates.is_empty() || rates.len() > classify::MOST {
+        return Err(HostError::Refused(format!("{} groups: expected 1 to {}", rates.len(), classify::MOST)));
     }
     let mut lines = String::new();
     for (index, rate) in rates.iter().enumerate() {
@@ -102,14 +94,14 @@ pub fn shape(link: &str, handle: u16, rates: &[Rate]) -> Result<(), HostError> {
             rate.bits_per_s
         );
     }
-    let program = load(&program(handle, rates))?;
+    let mut classifier = Classifier::load(&owners(handle, rates)).map_err(refused)?;
     let filter =
         format!("filter add dev {link} parent {handle:x}: protocol all prio 1 bpf object-pinned {PIN}\n");
     in_thread(|| {
         tc(&lines)?;
         // bpffs in a mount namespace that ends with this thread: `tc` finds the program, the host sees no mount.
         private_bpffs().map_err(|error| io_error("mounting bpffs", &error))?;
-        pin(program.as_fd()).map_err(|error| io_error("pinning the classifier", &error))?;
+        classifier.pin(Path::new(PIN)).map_err(refused)?;
         tc(&filter)
     })
 }
@@ -156,109 +148,20 @@ pub fn parse_counters(text: &str, handle: u16) -> Vec<ClassCounters> {
 /// Where the program is pinned for an instant, in a mount namespace of its own.
 const PIN: &str = "/sys/fs/bpf/evenkeel-classifier";
 
-/// `bpf_get_cgroup_classid` and `bpf_skb_ancestor_cgroup_id` of `include/uapi/linux/bpf.h`.
-const CLASSID: i32 = 17;
-const ANCESTOR_CGROUP_ID: i32 = 83;
-
-/// The classifier: the class of the first owner that matches, 0 (no class of ours) otherwise.
-fn program(handle: u16, rates: &[Rate]) -> Vec<Instruction> {
-    // Calls clobber r1 to r5, so the packet is kept in r6.
-    let mut code = vec![copy(R6, R1)];
-    for (index, rate) in rates.iter().enumerate() {
-        code.push(copy(R1, R6));
-        let id = match rate.owner {
-            Owner::Cgroup { id, level } => {
-                code.extend([set(R2, level as i32), call(ANCESTOR_CGROUP_ID)]);
-                id
-            }
-            Owner::ClassId(id) => {
-                code.push(call(CLASSID));
-                u64::from(id)
-            }
+/// Whose packets get which class of ours.
+fn owners(handle: u16, rates: &[Rate]) -> Vec<classify::Owner> {
+    let owner = |(class, rate): (u32, &Rate)| {
+        let (id, level) = match rate.owner {
+            Owner::Cgroup { id, level } => (id, level),
+            Owner::ClassId(id) => (u64::from(id), 0),
         };
-        let class = u32::from(handle) << 16 | (index as u32 + 1);
-        let answer = [set_low(R0, class as i32), exit()];
-        code.extend(set_wide(R1, id));
-        code.push(skip_unless_equal(R0, R1, answer.len() as i16));
-        code.extend(answer);
-    }
-    code.extend([set(R0, 0), exit()]);
-    code
-}
-
-/// The part of `union bpf_attr` that loading a program takes (up to `kern_version`).
-#[repr(C)]
-#[derive(Default)]
-struct LoadAttributes {
-    kind: u32,
-    count: u32,
-    instructions: u64,
-    licence: u64,
-    log_level: u32,
-    log_size: u32,
-    log: u64,
-    kernel_version: u32,
-    flags: u32,
-}
-
-/// The part of `union bpf_attr` that pinning takes.
-#[repr(C)]
-#[derive(Default)]
-struct PinAttributes {
-    path: u64,
-    fd: u32,
-    flags: u32,
-}
-
-const BPF_PROG_LOAD: libc::c_long = 5;
-const BPF_OBJ_PIN: libc::c_long = 6;
-const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
-
-fn load(code: &[Instruction]) -> Result<OwnedFd, HostError> {
-    let mut log = vec![0u8; 64 * 1024];
-    let attributes = LoadAttributes {
-        kind: BPF_PROG_TYPE_SCHED_CLS,
-        count: code.len() as u32,
-        instructions: code.as_ptr() as u64,
-        licence: c"Apache-2.0".as_ptr() as u64,
-        log_level: 1,
-        log_size: log.len() as u32,
-        log: log.as_mut_ptr() as u64,
-        ..LoadAttributes::default()
+        classify::Owner { id, level, class: u32::from(handle) << 16 | class }
     };
-    // SAFETY: the attributes and everything they point to live through the call; their size is given.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_PROG_LOAD,
-            &raw const attributes,
-            std::mem::size_of::<LoadAttributes>(),
-        )
-    };
-    if fd < 0 {
-        let error = io::Error::last_os_error();
-        let said = String::from_utf8_lossy(&log);
-        let said = said.trim_end_matches('\0').lines().last().unwrap_or("").to_owned();
-        return Err(match error.raw_os_error() {
-            Some(libc::EPERM) => HostError::Denied("loading the classifier (bpf)".into()),
-            _ => HostError::Io {
-                path: "loading the classifier (bpf)".into(),
-                error: format!("{error} {said}"),
-            },
-        });
-    }
-    // SAFETY: just created by the kernel, owned by no one else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    (1..).zip(rates).map(owner).collect()
 }
 
-fn pin(program: BorrowedFd<'_>) -> io::Result<()> {
-    let path = std::ffi::CString::new(PIN)?;
-    let attributes = PinAttributes { path: path.as_ptr() as u64, fd: program.as_raw_fd() as u32, flags: 0 };
-    // SAFETY: as for loading.
-    let result = unsafe {
-        libc::syscall(libc::SYS_bpf, BPF_OBJ_PIN, &raw const attributes, std::mem::size_of::<PinAttributes>())
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+fn refused(error: BpfError) -> HostError {
+    HostError::Io { path: "the classifier (bpf)".into(), error: error.to_string() }
 }
 
 fn private_bpffs() -> io::Result<()> {
@@ -319,9 +222,6 @@ fn tc(lines: &str) -> Result<(), HostError> {
 }
 
 /// A rate such as `24mbit`, `1.5gbit`, `800kbit`, `64000` (bits a second), as `tc` writes them.
-///
-/// # Errors
-/// What was expected.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     let lower = text.trim().to_ascii_lowercase();
     let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -370,33 +270,10 @@ mod tests {
     }
 
     #[test]
-    fn each_group_is_one_comparison_that_ends_the_program() {
-        let rates = [
-            Rate { owner: Owner::Cgroup { id: 0x1_0000_0002, level: 3 }, bits_per_s: 8000 },
-            Rate { owner: Owner::ClassId(7), bits_per_s: 8000 },
-        ];
-        // As the kernel reads them (`struct bpf_insn`, little-endian), eight bytes each.
-        let expected: [u64; 18] = [
-            0xbf16_0000_0000_0000, // r6 = r1
-            0xbf61_0000_0000_0000, // r1 = r6
-            0xb702_0000_0300_0000, // r2 = 3
-            0x8500_0000_5300_0000, // call 83
-            0x1801_0000_0200_0000, // r1 = 0x1_0000_0002
-            0x0000_0000_0100_0000,
-            0x5d10_0200_0000_0000, // if r0 != r1, skip 2
-            0xb400_0000_0100_01ee, // w0 = 0xee01_0001
-            0x9500_0000_0000_0000, // exit
-            0xbf61_0000_0000_0000, // r1 = r6
-            0x8500_0000_1100_0000, // call 17
-            0x1801_0000_0700_0000, // r1 = 7
-            0x0000_0000_0000_0000,
-            0x5d10_0200_0000_0000, // if r0 != r1, skip 2
-            0xb400_0000_0200_01ee, // w0 = 0xee01_0002
-            0x9500_0000_0000_0000, // exit
-            0xb700_0000_0000_0000, // r0 = 0
-            0x9500_0000_0000_0000, // exit
-        ];
-        let bytes: Vec<[u8; 8]> = program(0xee01, &rates).iter().map(Instruction::bytes).collect();
-        assert_eq!(bytes, expected.map(u64::to_be_bytes));
+    fn each_group_has_a_class_in_its_order() {
+        let rate = |owner| Rate { owner, bits_per_s: 8000 };
+        let rates = [rate(Owner::Cgroup { id: 0x1_0000_0002, level: 3 }), rate(Owner::ClassId(7))];
+        let owner = |id, level, class| classify::Owner { id, level, class };
+        assert_eq!(owners(0xee01, &rates), [owner(0x1_0000_0002, 3, 0xee01_0001), owner(7, 0, 0xee01_0002)]);
     }
 }
