@@ -26,7 +26,7 @@ use crate::error::AgentError;
 use crate::events::{Event, Watcher};
 use crate::guarantee::{Ancestor, OutsideCost};
 use crate::kept::KeptChange;
-use crate::measure::{Owners, window};
+use crate::measure::{Owners, summary};
 use crate::oldest_kernel;
 use crate::proposals::default_plan;
 use crate::runq_latency::RunqLatency;
@@ -255,7 +255,7 @@ impl Agent {
             return Ok(None);
         }
         let after = self.observer.sample_of(&Select::All, &Select::None)?;
-        self.measured(&before, &after, &Detail::None, watcher)
+        self.measured(&before, &after, &Detail::None, watcher).map(Some)
     }
 
     pub(crate) fn measured(
@@ -264,7 +264,7 @@ impl Agent {
         after: &Sample,
         detail: &Detail,
         watcher: &mut dyn Watcher,
-    ) -> Result<Option<Measured>, AgentError> {
+    ) -> Result<Measured, AgentError> {
         let observation = self.observe(before, after, detail)?;
         self.attend(&observation, watcher);
         watcher.event(&Event::StatusChanged(&self.log.record));
@@ -272,10 +272,7 @@ impl Agent {
         // one that uses little no test could tell a twentieth less from chance.
         let by_waits =
             |task: &TaskView| self.has_background() && self.config.service_of(task, &observation).is_some();
-        let seen = window(before, after, &observation, &self.config.scope, by_waits);
-        let Some(mut summary) = Summary::of(&seen) else {
-            return Ok(None);
-        };
+        let mut summary = summary(&observation, &self.config.scope, by_waits);
         summary.waits = self.outside_waits(&observation);
         let fulfilment = self.known_fulfilment(&summary).or(summary.fulfilment);
         watcher.event(&Event::Observed {
@@ -286,7 +283,7 @@ impl Agent {
         self.note_waits(&observation);
         let latency_slos = &self.components.latency_slos;
         let (protected, span) = (latency_slos.window().to_vec(), latency_slos.span());
-        Ok(Some(Measured { summary, observation, fulfilment, protected, span }))
+        Ok(Measured { summary, observation, fulfilment, protected, span })
     }
 
     /// What happened between two samples, with details of what is promised, too.
@@ -428,7 +425,7 @@ impl Agent {
             return Ok(None);
         }
         let after = self.observer.sample_of(&Select::All, &scope)?;
-        self.measured(&before, &after, &scope, watcher)
+        self.measured(&before, &after, &scope, watcher).map(Some)
     }
 
     /// Makes the host what was found plus this plan and what the components want. Does nothing where changes are not

@@ -1,71 +1,40 @@
-//! From two samples of the host to a measurement window.
+//! From what was observed of the host to a measurement window.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use evenkeel_base::{Observation, Sample, TaskId, TaskSample, TaskView};
-use evenkeel_policy::window::{Owner, TaskWindow, Window};
+use evenkeel_base::{Observation, TaskView};
+use evenkeel_policy::window::{Owner, Rates, Summary};
 
 use crate::scope::Scope;
 
-/// The task with this identity, if there is one; what comes before it is passed over for good.
-fn advance<'a>(tasks: &mut &'a [TaskSample], id: TaskId) -> Option<&'a TaskSample> {
-    while let Some((first, rest)) = tasks.split_first() {
-        match first.id.cmp(&id) {
-            std::cmp::Ordering::Less => *tasks = rest,
-            std::cmp::Ordering::Equal => return Some(first),
-            std::cmp::Ordering::Greater => return None,
-        }
-    }
-    None
-}
-
-/// The window between two samples. Tasks born in between count from their birth. What tasks of the scope used that ended in between is
-/// known where ended threads are counted by cgroup; else they are part of what is outside, as those are that are judged by their waits
-/// alone.
-pub fn window(
-    before: &Sample,
-    after: &Sample,
-    observation: &Observation,
-    scope: &Scope,
-    by_waits: impl Fn(&TaskView) -> bool,
-) -> Window {
-    let seconds = after.monotonic_ns.saturating_sub(before.monotonic_ns) as f64 / 1e9;
-    // All three are ordered by identity.
-    let (mut old, mut new) = (before.tasks.as_slice(), after.tasks.as_slice());
-    let mut ours_ran = 0.0;
-    let mut tasks = Vec::new();
+/// What an observation comes to. Tasks born in it count from their birth. What tasks of the scope used that ended in it is known where
+/// ended threads are counted by cgroup; else they are part of what is outside, as those are that are judged by their waits alone.
+pub fn summary(observation: &Observation, scope: &Scope, by_waits: impl Fn(&TaskView) -> bool) -> Summary {
+    let mut ours_pct = 0.0;
+    let mut tasks = BTreeMap::new();
     let mut owners = Owners::default();
-    for view in &observation.tasks {
-        let Some(now) = advance(&mut new, view.id) else { continue };
-        let (ran0, waited0, slices0) = advance(&mut old, view.id)
-            .map_or((0, Some(0), Some(0)), |t| (t.ran_ns, t.waited_ns, t.timeslices));
-        // A counter that ran backwards says nothing about this window.
-        let Some(ran_ns) = now.ran_ns.checked_sub(ran0) else { continue };
-        let waited_ns = now.waited_ns.zip(waited0).and_then(|(now, then)| now.checked_sub(then));
-        let in_scope = scope.has(view, observation);
-        let ran_s = ran_ns as f64 / 1e9;
+    for task in &observation.tasks {
+        let in_scope = scope.has(task, observation);
         if in_scope {
-            ours_ran += ran_s;
+            ours_pct += task.cpu_pct;
         }
-        if (ran_ns > 0 || waited_ns.is_some_and(|ns| ns > 0)) && !by_waits(view) {
-            tasks.push(TaskWindow {
-                id: view.id,
-                in_scope,
-                owner: owners.of(view, observation, in_scope),
-                ran_s,
-                waited_s: waited_ns.map(|ns| ns as f64 / 1e9),
-                waits: now.timeslices.zip(slices0).and_then(|(now, then)| now.checked_sub(then)),
-            });
+        if (task.cpu_pct > 0.0 || task.wait_pct.is_some_and(|pct| pct > 0.0)) && !by_waits(task) {
+            let owner = owners.of(task, observation, in_scope);
+            let (got_pct, waited_pct, waits) = (task.cpu_pct, task.wait_pct, task.timeslices);
+            tasks.insert(task.id, Rates { got_pct, waited_pct, waits, in_scope, owner });
         }
     }
     let host = &observation.host;
     let known = !host.per_cpu.is_empty();
-    let ended = observation.exited.iter().filter(|ended| scope.has_ended(ended, observation));
-    let ended_ran_s = ended.map(|ended| ended.cpu_pct / 100.0 * seconds).sum();
-    let outside_ran_s = known.then(|| (host.busy_pct / 100.0 * seconds - ours_ran - ended_ran_s).max(0.0));
     let taken_pct = host.busy_pct + host.steal_pct.unwrap_or_default();
-    let idle_s = known.then(|| (f64::from(host.cpus) - taken_pct / 100.0).max(0.0) * seconds);
-    Window { seconds, tasks, outside_ran_s, ended_ran_s, idle_s }
+    let ended = observation.exited.iter().filter(|ended| scope.has_ended(ended, observation));
+    let ended_pct: f64 = ended.map(|ended| ended.cpu_pct).sum();
+    Summary {
+        outside_pct: known.then(|| (host.busy_pct - ours_pct - ended_pct).max(0.0)),
+        ended_pct,
+        idle_pct: known.then(|| (100.0 * f64::from(host.cpus) - taken_pct).max(0.0)),
+        ..Summary::of(observation.interval_s, tasks)
+    }
 }
 
 /// Where a task is: container, virtual machine, cgroup, and whether it is in the scope.
@@ -103,124 +72,67 @@ impl Owners {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{ContainerView, ExitedView, HostView, PodView, VmView};
+    use evenkeel_base::{ContainerView, ExitedView, HostView, PodView, TaskId};
 
     use super::*;
     use crate::testing::{observation, task};
 
-    /// Counters of a task: run and waited, seconds.
-    fn counters(pid: u32, ran_s: f64, waited_s: Option<f64>) -> TaskSample {
-        let ns = |s: f64| (s * 1e9) as u64;
-        let id = task(pid, "job", 1).id;
-        TaskSample {
-            id,
-            ran_ns: ns(ran_s),
-            waited_ns: waited_s.map(ns),
-            timeslices: Some(ns(ran_s)),
-            ..TaskSample::default()
-        }
-    }
-
     #[test]
     fn a_window_has_what_happened_in_it_and_what_is_not_known_is_left_out() {
-        let before = [
-            counters(11, 1.0, Some(1.0)),
-            counters(12, 5.0, Some(0.0)),
-            counters(13, 1.0, Some(5.0)),
-            counters(14, 1.0, None),
-            counters(15, 1.0, Some(1.0)),
-            counters(16, 1.0, Some(1.0)),
-            counters(17, 1.0, Some(1.0)),
-            counters(19, 1.0, Some(1.0)),
-        ];
-        let after = [
-            counters(11, 1.5, Some(1.25)),
-            // Ran backwards; waited backwards; waits were not known; slept; only waited.
-            counters(12, 4.0, Some(1.0)),
-            counters(13, 1.5, Some(1.0)),
-            counters(14, 1.5, Some(1.0)),
-            counters(15, 1.0, Some(1.0)),
-            counters(16, 1.0, Some(1.5)),
-            // A service; one that was born; 19 has ended.
-            counters(17, 1.25, Some(1.0)),
-            counters(18, 0.25, Some(0.5)),
-        ];
         let mut seen = observation(&[("/", None), ("/batch", Some(0))]);
-        seen.tasks = (11..19).map(|pid| task(pid, "job", 1)).collect();
-        seen.host = HostView { steal_pct: Some(20.0), ..HostView::evenly(2, 75.0) };
-        let sample = |monotonic_ns, tasks: &[TaskSample]| Sample {
-            monotonic_ns,
-            tasks: tasks.to_vec(),
-            ..Sample::default()
-        };
-        let (before, after) = (sample(1_000_000_000, &before), sample(3_000_000_000, &after));
-        let scope = Scope::parse(&["cgroup:/batch"]).unwrap();
-        let by_waits = |task: &TaskView| task.id.tid == 17;
-        let found = window(&before, &after, &seen, &scope, by_waits);
-        let told: Vec<_> = found.tasks.iter().map(|task| (task.id.tid, task.ran_s, task.waited_s)).collect();
-        let known = [
-            (11, 0.5, Some(0.25)),
-            (13, 0.5, None),
-            (14, 0.5, None),
-            (16, 0.0, Some(0.5)),
-            (18, 0.25, Some(0.5)),
+        let tasks = [
+            (11, 25.0, Some(12.5)),
+            // Waits are not known; slept; only waited; a service.
+            (13, 25.0, None),
+            (15, 0.0, Some(0.0)),
+            (16, 0.0, Some(25.0)),
+            (17, 50.0, Some(0.0)),
         ];
-        assert_eq!(told, known);
-        let waits: Vec<_> = found.tasks.iter().map(|task| task.waits).collect();
-        assert_eq!(waits, [500_000_000, 500_000_000, 500_000_000, 0, 250_000_000].map(Some));
-        assert!(found.tasks.iter().all(|task| task.in_scope && task.owner.as_deref() == Some("/batch")));
-        // 3 s were used, of which the scope had 2, what is judged by its waits included; 0.4 s were stolen.
-        assert_eq!((found.seconds, found.outside_ran_s), (2.0, Some(1.0)));
-        assert!((found.idle_s.unwrap() - 0.6).abs() < 1e-9, "{found:?}");
-        seen.host.busy_pct = 50.0;
+        let view = |(pid, cpu_pct, wait_pct)| TaskView {
+            cpu_pct,
+            wait_pct,
+            timeslices: Some(u64::from(pid)),
+            ..task(pid, "job", 1)
+        };
+        seen.tasks = tasks.map(view).to_vec();
+        seen.host = HostView { steal_pct: Some(20.0), ..HostView::evenly(2, 75.0) };
+        let scope = Scope::parse(&["cgroup:/batch"]).unwrap();
+        let of = |seen: &Observation| summary(seen, &scope, |task| task.id.tid == 17);
+        let found = of(&seen);
+        let told: Vec<_> =
+            found.tasks.iter().map(|(id, task)| (id.tid, task.got_pct, task.waited_pct)).collect();
+        assert_eq!(told, [tasks[0], tasks[1], tasks[3]]);
+        let waits = |(id, task): (&TaskId, &Rates)| task.waits == Some(u64::from(id.tid)) && task.in_scope;
+        assert!(found.tasks.iter().all(waits));
+        assert!(found.tasks.values().all(|task| task.owner.as_deref() == Some("/batch")));
+        // 150 % were used, of which the scope had 100, what is judged by its waits included; 20 % were stolen.
         assert_eq!(
-            window(&before, &after, &seen, &scope, by_waits).outside_ran_s,
-            Some(0.0),
-            "clocks differ"
+            (found.seconds, found.outside_pct, found.idle_pct),
+            (seen.interval_s, Some(50.0), Some(30.0))
         );
+        seen.host.busy_pct = 50.0;
+        assert_eq!(of(&seen).outside_pct, Some(0.0), "clocks differ");
         seen.host.per_cpu.clear();
-        let unknown = window(&before, &after, &seen, &scope, by_waits);
-        assert_eq!((unknown.outside_ran_s, unknown.idle_s), (None, None));
+        assert_eq!((of(&seen).outside_pct, of(&seen).idle_pct), (None, None));
     }
 
     #[test]
-    fn others_are_no_part_of_the_scope_and_who_has_no_counters_is_passed_over() {
-        let before = [11, 13, 14].map(|pid| counters(pid, 1.0, Some(1.0)));
-        let mut after = [
-            counters(11, 1.5, Some(1.0)),
-            counters(13, 2.0, Some(1.0)),
-            // Slept, and nothing is known of its waits; switches that ran backwards.
-            counters(14, 1.0, None),
-            counters(15, 0.5, None),
-        ];
-        after[0].timeslices = Some(0);
+    fn others_are_no_part_of_the_scope() {
         let groups =
             [("/", None), ("/batch", Some(0)), ("/batch/a", Some(1)), ("/web", Some(0)), ("/web/x", Some(3))];
         let mut seen = observation(&groups);
-        // 12 ended before it was sampled, 13 is another's.
-        seen.tasks =
-            [(11, 2), (12, 2), (13, 4), (14, 2), (15, 2)].map(|(pid, group)| task(pid, "job", group)).into();
+        // 14 slept, and nothing is known of its waits.
+        let tasks = [(11, 2, 25.0), (13, 4, 50.0), (14, 2, 0.0), (15, 2, 25.0)];
+        let view = |(pid, group, cpu_pct)| TaskView { cpu_pct, wait_pct: None, ..task(pid, "job", group) };
+        seen.tasks = tasks.map(view).into();
         seen.host = HostView { steal_pct: Some(90.0), ..HostView::evenly(2, 75.0) };
-        let at = |monotonic_ns, tasks: &[TaskSample]| Sample {
-            monotonic_ns,
-            tasks: tasks.into(),
-            ..Sample::default()
-        };
-        let scope = Scope::parse(&["cgroup:/batch"]).unwrap();
-        let found = window(&at(0, &before), &at(2_000_000_000, &after), &seen, &scope, |_| false);
-        let told: Vec<_> = found
-            .tasks
-            .iter()
-            .map(|task| (task.id.tid, task.in_scope, task.owner.as_deref(), task.waits))
-            .collect();
-        let known = [
-            (11, true, Some("/batch/a"), None),
-            (13, false, Some("/web"), Some(1_000_000_000)),
-            (15, true, Some("/batch/a"), Some(500_000_000)),
-        ];
+        let found = summary(&seen, &Scope::parse(&["cgroup:/batch"]).unwrap(), |_| false);
+        let told: Vec<_> =
+            found.tasks.iter().map(|(id, task)| (id.tid, task.in_scope, task.owner.as_deref())).collect();
+        let known = [(11, true, Some("/batch/a")), (13, false, Some("/web")), (15, true, Some("/batch/a"))];
         assert_eq!(told, known);
-        // Of 3 s the scope had one; more was stolen than there is.
-        assert_eq!((found.outside_ran_s, found.idle_s), (Some(2.0), Some(0.0)));
+        // Of 150 % the scope had 50; more was stolen than there is.
+        assert_eq!((found.outside_pct, found.idle_pct), (Some(100.0), Some(0.0)));
     }
 
     #[test]
@@ -255,16 +167,14 @@ mod tests {
             observation(&[("/", None), ("/batch", Some(0)), ("/batch/a", Some(1)), ("/web", Some(0))]);
         seen.host = HostView::evenly(2, 50.0);
         seen.exited = vec![ended(Some(2), 30.0), ended(Some(3), 20.0), ended(None, 5.0)];
-        let at = |monotonic_ns| Sample { monotonic_ns, ..Sample::default() };
         let of = |scope: &str| {
-            let scope = Scope::parse(&[scope]).unwrap();
-            let window = window(&at(0), &at(2_000_000_000), &seen, &scope, |_| false);
-            (window.outside_ran_s, window.ended_ran_s)
+            let window = summary(&seen, &Scope::parse(&[scope]).unwrap(), |_| false);
+            (window.outside_pct, window.ended_pct)
         };
-        assert_eq!(of("cgroup:/batch"), (Some(1.4), 0.6));
-        assert_eq!(of("cgroup:/batch/b"), (Some(2.0), 0.0));
+        assert_eq!(of("cgroup:/batch"), (Some(70.0), 30.0));
+        assert_eq!(of("cgroup:/batch/b"), (Some(100.0), 0.0));
         // What it was called is not known.
-        assert_eq!(of("comm:.*"), (Some(2.0), 0.0));
+        assert_eq!(of("comm:.*"), (Some(100.0), 0.0));
     }
 
     #[test]

@@ -143,37 +143,26 @@ impl Agent {
             let after = self.sample()?;
             let measured = self.measured(&before, &after, &Detail::None, watcher)?;
             before = after;
-            // A step whose window could not be measured ends, too.
             let due = self.turn().is_some_and(|turn| turn.left.is_zero());
-            let leave = if due {
-                let wanted = measured.as_ref().filter(|_| turn.is_some_and(|turn| turn.step.measure));
-                self.end_step(wanted)
-            } else {
-                None
-            };
+            let wanted = turn.is_some_and(|turn| turn.step.measure).then_some(&measured);
+            let leave = if due { self.end_step(wanted) } else { None };
             let held_out = turn.is_some_and(|turn| turn.step.arm == Arm::Baseline);
-            if let Some(measured) = &measured {
-                self.log.recorder.add_sample(&before, Some(&measured.observation));
-                self.tell_notes(watcher);
-                let latency_slos = &mut self.components.latency_slos;
-                if !held_out {
-                    latency_slos.watched(&measured.protected, measured.summary.seconds);
-                } else if let Some(span) = measured.span {
-                    latency_slos.held_out(span);
-                }
+            self.log.recorder.add_sample(&before, Some(&measured.observation));
+            self.tell_notes(watcher);
+            let latency_slos = &mut self.components.latency_slos;
+            if !held_out {
+                latency_slos.watched(&measured.protected, measured.summary.seconds);
+            } else if let Some(span) = measured.span {
+                latency_slos.held_out(span);
             }
             if noted.is_none_or(|noted| noted.elapsed() > Duration::from_secs(10)) {
                 // What components want changes between decisions.
-                if let Some(measured) = measured.as_ref().filter(|_| !held_out) {
+                if !held_out {
                     self.note_settings(None, &measured.observation);
                 }
                 self.note_cost();
                 noted = Some(Instant::now());
             }
-            let Some(measured) = measured else {
-                before = self.begin_step()?;
-                continue;
-            };
             let why = leave
                 .map(|leave| self.describe(&leave, &measured))
                 .or_else(|| self.lost_scheduler())
@@ -265,13 +254,12 @@ impl Agent {
                 break;
             }
             let after = self.sample()?;
-            if let Some(measured) = self.measured(&before, &after, &Detail::None, watcher)? {
-                self.log.recorder.add_sample(&after, Some(&measured.observation));
-                self.components.latency_slos.watched(&measured.protected, measured.summary.seconds);
-                if noted.is_none_or(|noted| noted.elapsed() > Duration::from_secs(5)) {
-                    self.note_settings(None, &measured.observation);
-                    noted = Some(Instant::now());
-                }
+            let measured = self.measured(&before, &after, &Detail::None, watcher)?;
+            self.log.recorder.add_sample(&after, Some(&measured.observation));
+            self.components.latency_slos.watched(&measured.protected, measured.summary.seconds);
+            if noted.is_none_or(|noted| noted.elapsed() > Duration::from_secs(5)) {
+                self.note_settings(None, &measured.observation);
+                noted = Some(Instant::now());
             }
             before = after;
             self.tell_notes(watcher);

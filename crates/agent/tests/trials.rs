@@ -114,15 +114,7 @@ impl Host {
                 Rates { got_pct: got, waited_pct: Some(got / 4.0), waits: None, in_scope: true, owner: None },
             );
         }
-        Summary {
-            seconds: 1.0,
-            got_pct: tasks.values().map(|r| r.got_pct).sum(),
-            waited_pct: tasks.values().filter_map(|r| r.waited_pct).sum(),
-            fulfilment: None,
-            tasks,
-            outside_pct: Some(20.0),
-            ..Summary::default()
-        }
+        Summary { outside_pct: Some(20.0), ..Summary::of(1.0, tasks) }
     }
 
     /// What the agent does in a trial: candidates take turns, the winner is in force afterwards.

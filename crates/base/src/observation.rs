@@ -122,6 +122,9 @@ pub struct TaskView {
     pub cpu_pct: f64,
     /// Time runnable but waiting (`run_delay`, throttling included), percent of the interval.
     pub wait_pct: Option<f64>,
+    /// Times it was given a CPU, which is about as often as it waited for one.
+    #[serde(default)]
+    pub timeslices: Option<u64>,
     /// Voluntary switches per second.
     pub voluntary_per_s: Option<f64>,
     /// Involuntary switches per second.

@@ -351,6 +351,7 @@ fn rates(old: Option<&TaskSample>, new: &TaskSample, interval_ns: u64, slow: OnD
         sched: slow.sched,
         cpu_pct: percent(since(|task| Some(task.ran_ns)).unwrap_or(0)),
         wait_pct: since(|task| task.waited_ns).map(percent),
+        timeslices: since(|task| task.timeslices),
         voluntary_per_s: since(|task| task.voluntary).map(per_second),
         involuntary_per_s: since(|task| task.involuntary).map(per_second),
         ..TaskView::default()
@@ -461,8 +462,17 @@ mod tests {
     #[test]
     fn rates_are_percent_of_one_cpu() {
         let (old, new) = (task(1, 5, 0), task(1, 5, 500_000_000));
-        let view = rates(Some(&old), &new, 2_000_000_000, OnDemandAttributes::default()).0;
-        assert_eq!((view.cpu_pct, view.wait_pct, view.voluntary_per_s), (25.0, Some(12.5), None));
+        let of = |old: Option<&TaskSample>, new: &TaskSample| {
+            let view = rates(old, new, 2_000_000_000, OnDemandAttributes::default()).0;
+            assert_eq!(view.voluntary_per_s, None);
+            (view.cpu_pct, view.wait_pct, view.timeslices)
+        };
+        let counted = |waited_ns, timeslices| TaskSample { waited_ns, timeslices, ..new };
+        assert_eq!(of(Some(&old), &counted(new.waited_ns, Some(9))), (25.0, Some(12.5), None));
+        // Waited backwards; one that was born counts from its birth.
+        let later = counted(Some(1_000_000_000), Some(7));
+        assert_eq!(of(Some(&later), &counted(Some(0), Some(9))), (0.0, None, Some(2)));
+        assert_eq!(of(None, &later), (25.0, Some(50.0), Some(7)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use evenkeel_policy::levers::{self, Features, Scene};
 use evenkeel_policy::placement::{self, Load, Slot};
 use evenkeel_policy::priority;
 use evenkeel_policy::trial::{Pace, Trial, TrialRules};
-use evenkeel_policy::window::{Summary, TaskWindow, Window};
+use evenkeel_policy::window::{Rates, Summary};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 
@@ -127,18 +127,17 @@ fn one_lever(bencher: Bencher<'_, '_>, name: &str) {
 
 /// One window of a host with 500 tasks; challengers are a little better, noise is added.
 fn window(rng: &mut Pcg32, candidate: usize) -> Summary {
-    let tasks = (0..500)
-        .map(|i| TaskWindow {
-            id: TaskId { tgid: i, tid: i, start_time: 1 },
-            in_scope: i < 400,
-            owner: None,
-            ran_s: 0.05 * rng.random_range(0.9..1.1),
-            waited_s: Some(0.02 * rng.random_range(0.8..1.2) / (1.0 + candidate as f64)),
+    let rates = |tid| {
+        let rates = Rates {
+            got_pct: 5.0 * rng.random_range(0.9..1.1),
+            waited_pct: Some(2.0 * rng.random_range(0.8..1.2) / (1.0 + candidate as f64)),
             waits: Some(100),
-        })
-        .collect();
-    Summary::of(&Window { seconds: 1.0, tasks, outside_ran_s: Some(1.0), ended_ran_s: 0.0, idle_s: None })
-        .unwrap()
+            in_scope: tid < 400,
+            owner: None,
+        };
+        (TaskId { tgid: tid, tid, start_time: 1 }, rates)
+    };
+    Summary { outside_pct: Some(100.0), ..Summary::of(1.0, (0..500).map(rates).collect()) }
 }
 
 #[divan::bench]

@@ -8,6 +8,7 @@ use evenkeel_base::{Histogram, TaskId};
 /// What a task belongs to in messages and where it is pooled: a container, a virtual machine, or a cgroup.
 pub type Owner = Arc<str>;
 
+<<<<<<< HEAD
 /// Counters of one task over one window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskWindow {
@@ -37,6 +38,8 @@ pub struct Window {
     pub idle_s: Option<f64>,
 }
 
+=======
+>>>>>>> 59b388cc (Rates of two samples are the observation's: a window no longer reckons them again)
 /// Rates of one task in one window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rates {
@@ -81,6 +84,7 @@ pub struct Summary {
 }
 
 impl Summary {
+<<<<<<< HEAD
     /// Summarises a window; `None` for one without length.
     pub fn of(window: &Window) -> Option<Self> {
         let seconds = window.seconds;
@@ -95,27 +99,21 @@ impl Summary {
             idle_pct: window.idle_s.map(pct),
             ..Self::default()
         };
+=======
+    /// What these rates come to. Whatever else the window saw is for the caller to add.
+    pub fn of(seconds: f64, tasks: BTreeMap<TaskId, Rates>) -> Self {
+        let mut summary = Self { seconds, ..Self::default() };
+>>>>>>> 59b388cc (Rates of two samples are the observation's: a window no longer reckons them again)
         let (mut got, mut wanted) = (0.0, 0.0);
-        for task in &window.tasks {
-            let rates = Rates {
-                got_pct: pct(task.ran_s),
-                waited_pct: task.waited_s.map(pct),
-                waits: task.waits,
-                in_scope: task.in_scope,
-                owner: task.owner.clone(),
-            };
-            if task.in_scope {
-                summary.got_pct += rates.got_pct;
-                if let Some(waited) = rates.waited_pct {
-                    summary.waited_pct += waited;
-                    got += rates.got_pct;
-                    wanted += rates.got_pct / (1.0 - (waited / 100.0).clamp(0.0, 0.99));
-                }
+        for rates in tasks.values().filter(|rates| rates.in_scope) {
+            summary.got_pct += rates.got_pct;
+            if let Some(waited) = rates.waited_pct {
+                summary.waited_pct += waited;
+                got += rates.got_pct;
+                wanted += rates.got_pct / (1.0 - (waited / 100.0).clamp(0.0, 0.99));
             }
-            summary.tasks.insert(task.id, rates);
         }
-        summary.fulfilment = (got > 0.0).then(|| got / wanted);
-        Some(summary)
+        Self { fulfilment: (got > 0.0).then(|| got / wanted), tasks, ..summary }
     }
 
     /// Waiting per unit of work of those of the scope whose waits are known; `None` when these did nothing.
@@ -130,19 +128,22 @@ impl Summary {
 mod tests {
     use super::*;
 
-    fn task(tid: u32, ran_s: f64, waited_s: f64) -> TaskWindow {
-        TaskWindow {
-            id: TaskId { tgid: tid, tid, start_time: 1 },
-            in_scope: tid < 100,
-            owner: None,
-            ran_s,
-            waited_s: Some(waited_s),
-            waits: None,
-        }
+    fn rates(got_pct: f64, waited_pct: f64) -> Rates {
+        Rates { got_pct, waited_pct: Some(waited_pct), waits: None, in_scope: true, owner: None }
+    }
+
+    fn unknown(got_pct: f64) -> Rates {
+        Rates { waited_pct: None, ..rates(got_pct, 0.0) }
+    }
+
+    fn summary(tasks: &[Rates]) -> Summary {
+        let id = |tid| TaskId { tgid: tid, tid, start_time: 1 };
+        Summary::of(2.0, (1..).map(id).zip(tasks.iter().cloned()).collect())
     }
 
     #[test]
     fn sums_only_the_scope() {
+<<<<<<< HEAD
         let window = Window {
             seconds: 2.0,
             tasks: vec![task(1, 0.5, 0.5), task(2, 0.5, 0.0), task(100, 1.0, 0.0)],
@@ -156,56 +157,34 @@ mod tests {
         // wanted: 25 / (1 - 0.25) + 25
         assert!((s.fulfilment.unwrap() - 50.0 / (25.0 / 0.75 + 25.0)).abs() < 1e-9);
         assert_eq!((s.seconds, s.outside_pct, s.idle_pct), (2.0, Some(50.0), Some(20.0)));
+=======
+        let s =
+            summary(&[rates(25.0, 25.0), rates(25.0, 0.0), Rates { in_scope: false, ..rates(50.0, 0.0) }]);
+        assert!((s.got_pct - 50.0).abs() < 1e-9);
+        assert!((s.wait_per_ran().unwrap() - 0.5).abs() < 1e-9);
+        // wanted: 25 / (1 - 0.25) + 25
+        assert!((s.fulfilment.unwrap() - 50.0 / (25.0 / 0.75 + 25.0)).abs() < 1e-9);
+        assert_eq!((s.seconds, s.tasks.len()), (2.0, 3));
+>>>>>>> 59b388cc (Rates of two samples are the observation's: a window no longer reckons them again)
     }
 
     #[test]
     fn waits_that_are_not_known_are_not_none() {
-        let unknown = |tid| TaskWindow { waited_s: None, ..task(tid, 0.5, 0.0) };
-        let of = |tasks: Vec<TaskWindow>| {
-            let summary = Summary::of(&Window {
-                seconds: 1.0,
-                tasks,
-                outside_ran_s: None,
-                ended_ran_s: 0.0,
-                idle_s: None,
-            })
-            .unwrap();
-            (summary.wait_per_ran(), summary.fulfilment)
-        };
-        assert_eq!(of(vec![unknown(1), unknown(2)]), (None, None));
+        let of = |tasks: &[Rates]| (summary(tasks).wait_per_ran(), summary(tasks).fulfilment);
+        assert_eq!(of(&[unknown(50.0), unknown(50.0)]), (None, None));
         // What others do says nothing of the scope.
-        assert_eq!(of(vec![unknown(1), task(100, 0.5, 0.5)]), (None, None));
-        assert_eq!(of(vec![task(1, 0.5, 0.0)]), (Some(0.0), Some(1.0)));
+        assert_eq!(of(&[unknown(50.0), Rates { in_scope: false, ..rates(50.0, 50.0) }]), (None, None));
+        assert_eq!(of(&[rates(50.0, 0.0)]), (Some(0.0), Some(1.0)));
         // Nor do the waits of one who got nothing.
-        assert_eq!(of(vec![unknown(1), task(2, 0.0, 0.5)]), (None, None));
-        assert_eq!(of(vec![task(2, 0.0, 0.5)]), (None, None));
+        assert_eq!(of(&[unknown(50.0), rates(0.0, 50.0)]), (None, None));
+        assert_eq!(of(&[rates(0.0, 50.0)]), (None, None));
         // Of whom nothing is known did not wait for nothing: a quarter of its time waited who is known.
-        assert_eq!(of(vec![unknown(1), unknown(2), task(3, 0.75, 0.25)]), (Some(1.0 / 3.0), Some(0.75)));
-    }
-
-    fn rates(got_pct: f64, waited_pct: f64) -> Rates {
-        Rates { got_pct, waited_pct: Some(waited_pct), waits: None, in_scope: true, owner: None }
+        assert_eq!(of(&[unknown(50.0), unknown(50.0), rates(75.0, 25.0)]), (Some(1.0 / 3.0), Some(0.75)));
     }
 
     #[test]
     fn who_is_runnable_all_the_time_but_for_the_clocks_never_sleeps() {
         assert!(rates(30.0, 68.0).never_sleeps() && !rates(30.0, 67.9).never_sleeps());
-        assert!(!Rates { waited_pct: None, ..rates(100.0, 0.0) }.never_sleeps(), "unknown is not zero");
-    }
-
-    #[test]
-    fn no_length_no_summary() {
-        for seconds in [0.0, -1.0, f64::NAN] {
-            assert_eq!(
-                Summary::of(&Window {
-                    seconds,
-                    tasks: vec![],
-                    outside_ran_s: None,
-                    ended_ran_s: 0.0,
-                    idle_s: None
-                }),
-                None
-            );
-        }
+        assert!(!unknown(100.0).never_sleeps(), "unknown is not zero");
     }
 }

@@ -85,14 +85,7 @@ impl Host {
                 Rates { got_pct: got, waited_pct: Some(got / 4.0), waits: None, in_scope: true, owner: None };
             (*id, rates)
         };
-        let tasks: std::collections::BTreeMap<_, _> = self.tasks.iter().zip(&self.truth).map(rates).collect();
-        Summary {
-            seconds,
-            got_pct: tasks.values().map(|r| r.got_pct).sum(),
-            waited_pct: tasks.values().filter_map(|r| r.waited_pct).sum(),
-            tasks,
-            ..Summary::default()
-        }
+        Summary::of(seconds, self.tasks.iter().zip(&self.truth).map(rates).collect())
     }
 
     /// What a service counts in a step's window becomes known in the next one.

@@ -37,9 +37,6 @@ impl CpuAmount {
     }
 
     /// Reads an amount that may be zero.
-    ///
-    /// # Errors
-    /// As [`CpuAmount::from_str`].
     pub fn parse_or_zero(text: &str) -> Result<Self, CpuAmountError> {
         let error = |reason: &str| CpuAmountError { text: text.to_owned(), reason: reason.to_owned() };
         let words: Vec<&str> = text.split_whitespace().collect();

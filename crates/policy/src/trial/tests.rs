@@ -17,8 +17,7 @@ fn id(tid: u32) -> TaskId {
 
 pub(super) fn summary(got: f64, waited: f64) -> Summary {
     // Two tasks, which sleep at times.
-    let tasks = (1..3).map(|tid| (id(tid), rates(got / 2.0, waited / 2.0))).collect();
-    Summary { seconds: 1.0, got_pct: got, waited_pct: waited, tasks, ..Summary::default() }
+    Summary::of(1.0, (1..3).map(|tid| (id(tid), rates(got / 2.0, waited / 2.0))).collect())
 }
 
 /// Holds a trial in which `window` says what a candidate's window is, with a draw of chance between -1 and 1.
@@ -243,13 +242,7 @@ fn what_a_busy_loop_gets_is_no_gain() {
     let decision = hold(trial(), 7, |c, chance| window(c, chance, if c == 0 { 100.0 } else { 110.0 })).0;
     assert_eq!(decision.winner, 1, "{decision:?}");
     // Nobody but busy loops: nothing to gain, and nothing is tried.
-    let only = |_: usize, _: f64| Summary {
-        seconds: 1.0,
-        got_pct: 50.0,
-        waited_pct: 50.0,
-        tasks: [(id(9), rates(50.0, 50.0))].into(),
-        ..Summary::default()
-    };
+    let only = |_: usize, _: f64| Summary::of(1.0, [(id(9), rates(50.0, 50.0))].into());
     let (decision, seconds) = hold(trial(), 7, only);
     assert!(decision.winner == 0 && seconds < 15.0 && !decision.confirmed);
     assert!(decision.verdicts[1].why.contains("would take any amount"), "{}", decision.verdicts[1].why);
@@ -265,7 +258,7 @@ fn a_scope_that_slept_at_first_is_no_busy_loop() {
                 return summary([100.0, 130.0][c] + chance, 20.0);
             }
             let other = (id(9), Rates { in_scope: false, ..rates(50.0, 0.0) });
-            Summary { seconds: 1.0, tasks: [other].into(), ..Summary::default() }
+            Summary::of(1.0, [other].into())
         });
         assert!(decision.confirmed, "{slept}: {decision:?}");
     }
