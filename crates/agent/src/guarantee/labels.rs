@@ -120,9 +120,6 @@ fn promise_of(labels: &[(String, String)]) -> Result<Reservation, String> {
 }
 
 /// Reads a promised wait such as `2ms`, nanoseconds.
-///
-/// # Errors
-/// No duration, or one outside 0.1 ms to 10 s.
 pub fn wait_ns(text: &str) -> Result<u64, String> {
     let split = text.trim().find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.trim().len());
     let (number, unit) = text.trim().split_at(split);

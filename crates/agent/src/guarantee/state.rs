@@ -15,85 +15,61 @@ use super::Guarantee;
 const WINDOW_S: f64 = 1.0;
 /// Windows remembered: one broken among them makes a promise that is kept now one at risk.
 const RECENT: usize = 10;
-/// Ticks of waits remembered (about 20 s).
-const WAITS: usize = 200;
-
-/// Time for which single waits are remembered, seconds.
-const EXACT_S: f64 = 20.0;
+/// Time for which waits are remembered, seconds.
+const WAITS_S: f64 = 20.0;
 
 /// The waits for a CPU of the last 20 seconds: every one of them where programs in the kernel count them; else the mean of
 /// each tick, and the 99th percentile of the means is an estimate from below of that of the waits.
-#[derive(Debug, Clone)]
-pub enum Waits {
-    Means(VecDeque<(f64, u64)>),
-    /// Seconds and waits of each observation.
-    Exact(VecDeque<(f64, Histogram)>),
-}
-
-impl Default for Waits {
-    fn default() -> Self {
-        Self::Means(VecDeque::new())
-    }
+#[derive(Debug, Clone, Default)]
+pub struct Waits {
+    exact: bool,
+    /// Seconds and waits, second by second.
+    windows: VecDeque<(f64, Histogram)>,
 }
 
 impl Waits {
     /// What counters say of a tick, also of one without waits: those before grow old. Of no interest where every wait is counted.
-    pub fn add_mean(&mut self, waited_s: f64, timeslices: u64) {
-        let Self::Means(ticks) = self else { return };
-        ticks.push_back((waited_s * 1e9 / timeslices.max(1) as f64, timeslices));
-        while ticks.len() > WAITS {
-            ticks.pop_front();
+    pub fn add_mean(&mut self, seconds: f64, waited_s: f64, timeslices: u64) {
+        if !self.exact {
+            let mean_ns = waited_s * 1e9 / timeslices.max(1) as f64;
+            self.add(seconds, Histogram::of(&[(mean_ns as u64, timeslices)]));
         }
     }
 
     /// Every wait since the last observation, so many seconds ago.
     pub fn add_exact(&mut self, seconds: f64, waits: Histogram) {
-        if matches!(self, Self::Means(_)) {
-            *self = Self::Exact(VecDeque::new());
+        if !std::mem::replace(&mut self.exact, true) {
+            self.windows.clear();
         }
-        let Self::Exact(windows) = self else { return };
-        windows.push_back((seconds, waits));
-        while windows.len() > 1 && windows.iter().map(|(seconds, _)| seconds).sum::<f64>() > EXACT_S {
-            windows.pop_front();
+        self.add(seconds, waits);
+    }
+
+    fn add(&mut self, seconds: f64, waits: Histogram) {
+        match self.windows.back_mut() {
+            Some((sum_s, sum)) if *sum_s < WINDOW_S => {
+                *sum_s += seconds;
+                sum.merge(&waits);
+            }
+            _ => self.windows.push_back((seconds, waits)),
+        }
+        while self.windows.len() > 1 && self.windows.iter().map(|(seconds, _)| seconds).sum::<f64>() > WAITS_S
+        {
+            self.windows.pop_front();
         }
     }
 
     /// Whether the percentile is an estimate.
     pub fn is_estimated(&self) -> bool {
-        matches!(self, Self::Means(_))
+        !self.exact
     }
 
     /// The 99th percentile, nanoseconds; `None` with too few waits, unless these show that it is beyond a bound.
     pub fn p99_ns(&self, bound_ns: Option<u64>) -> Option<u64> {
-        match self {
-            Self::Means(ticks) => p99_of_means(ticks),
-            Self::Exact(windows) => {
-                let mut all = Histogram::default();
-                windows.iter().for_each(|(_, waits)| all.merge(waits));
-                let tells =
-                    all.total() >= ENOUGH || bound_ns.is_some_and(|ns| keeps(&all, ns) == Some(false));
-                all.quantile(0.99).filter(|_| tells)
-            }
-        }
+        let mut all = Histogram::default();
+        self.windows.iter().for_each(|(_, waits)| all.merge(waits));
+        let is_broken = || self.exact && bound_ns.is_some_and(|ns| keeps(&all, ns) == Some(false));
+        all.quantile(0.99).filter(|_| all.total() >= ENOUGH || is_broken())
     }
-}
-
-/// The 99th percentile, nanoseconds, each switch counted with the mean of its tick.
-fn p99_of_means(ticks: &VecDeque<(f64, u64)>) -> Option<u64> {
-    let total: u64 = ticks.iter().map(|(_, n)| n).sum();
-    if total < ENOUGH {
-        return None;
-    }
-    let mut sorted: Vec<(f64, u64)> = ticks.iter().copied().collect();
-    sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let mut above = 0;
-    for (mean, n) in sorted {
-        above += n;
-        if above * 100 >= total {
-            return Some(mean as u64);
-        }
-    }
-    None
 }
 
 /// A promise and how it stands.
@@ -399,12 +375,12 @@ mod tests {
         assert_eq!(guarantee.state(), PromiseState::Unknown);
         for n in 0..100 {
             // One tick in fifty has waits of 5 ms.
-            guarantee.waits.add_mean(if n % 50 == 0 { 0.05 } else { 0.001 }, 10);
+            guarantee.waits.add_mean(0.125, if n % 50 == 0 { 0.05 } else { 0.001 }, 10);
             guarantee.add(tick(0.5, 0.1));
         }
-        assert_eq!(guarantee.wait_p99_ns(), Some(5_000_000));
+        assert!(guarantee.wait_p99_ns().is_some_and(|ns| ns.abs_diff(5_000_000) < 500_000));
         let mut asleep = guarantee.waits.clone();
-        (0..WAITS).for_each(|_| asleep.add_mean(0.0, 0));
+        (0..170).for_each(|_| asleep.add_mean(0.125, 0.0, 0));
         assert_eq!(asleep.p99_ns(None), None, "of the last twenty seconds nothing is known");
         let status = |guarantee: &GuaranteeState| guarantee.status(Allowed::default());
         assert!(guarantee.state() == PromiseState::Broken && status(&guarantee).wait_p99_estimated);

@@ -93,7 +93,7 @@ impl Keeper {
                 continue;
             }
             let got_s = used_s.unwrap_or(sum.ran_s);
-            guarantee.waits.add_mean(sum.ended_s, sum.timeslices);
+            guarantee.waits.add_mean(dt, sum.ended_s, sum.timeslices);
             let window = Window {
                 seconds: dt,
                 got_s,
