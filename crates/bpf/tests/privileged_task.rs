@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::task::{Room, TaskProbe, TaskRecord};
 use evenkeel_linux::testing::awaited;
-use load::{Process, SPIN, turn};
+use load::{Process, turn};
 
 fn pass(probe: &mut TaskProbe) -> Vec<TaskRecord> {
     let mut seen = Vec::new();
@@ -58,9 +58,7 @@ fn a_thread_that_starves_waits() {
     let _turn = turn();
     let mut probe = TaskProbe::load(&kernel_types().unwrap(), None).unwrap();
     let victim = Process::hog(0);
-    let mut hog = Command::new("chrt");
-    hog.args(["-f", "10", "taskset", "-c", "0", "sh", "-c", SPIN]);
-    let _hog = Process::start(hog);
+    let _hog = Process::realtime_hog();
     // Before, the time waited, and after.
     let mut waited = || {
         let began = Instant::now();

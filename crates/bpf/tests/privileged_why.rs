@@ -12,15 +12,11 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_bpf::load::kernel_types;
-use evenkeel_bpf::why::{Cell, Culprit, Histogram, Probe, Seen, Waited, Watch, WatchOptions, scope_of};
+use evenkeel_bpf::why::{
+    Cell, Culprit, Histogram, Probe, ScopeNumber, Seen, Waited, Watch, WatchOptions, scope_of,
+};
 use evenkeel_linux::testing::{TestCgroup, TestChild, schedstat, until};
-use load::{Process, SPIN, turn};
-
-/// Identity as `why` takes it.
-fn named(process: &Process) -> (u32, u64) {
-    let id = process.id();
-    (id.tgid, id.start_time)
-}
+use load::{Process, turn};
 
 fn whole(seen: &Seen) -> Cell {
     let mut sum = Cell::default();
@@ -38,7 +34,35 @@ fn whole(seen: &Seen) -> Cell {
 }
 
 fn watch(watch: Watch) -> Probe {
-    Probe::start(&kernel_types().unwrap(), &watch, &WatchOptions::default()).unwrap()
+    watch_with(watch, WatchOptions::default())
+}
+
+fn watch_with(watch: Watch, options: WatchOptions) -> Probe {
+    Probe::start(&kernel_types().unwrap(), &watch, &options).unwrap()
+}
+
+/// Waits of the scopes it is told of.
+fn scopes() -> Probe {
+    watch_with(Watch::Scopes, WatchOptions { waits_only: true, ..WatchOptions::default() })
+}
+
+fn put(probe: &mut Probe, process: &Process, scope: ScopeNumber, children: bool) {
+    let (tgid, start_time) = process.named();
+    probe.put(tgid, start_time, scope, children).unwrap();
+}
+
+fn pool<K>(parts: impl IntoIterator<Item = (K, Histogram)>) -> Histogram {
+    let mut all = Histogram::default();
+    parts.into_iter().for_each(|(_, part)| all.merge(&part));
+    all
+}
+
+fn ended_since(probe: &Probe, earlier: &Waited) -> Histogram {
+    pool(probe.waited().unwrap().since(earlier))
+}
+
+fn inode(group: &TestCgroup) -> u64 {
+    fs::metadata(group.dir()).unwrap().ino()
 }
 
 #[test]
@@ -46,7 +70,7 @@ fn run_and_wait_agree_with_the_kernels_counters_and_the_hog_is_to_blame() {
     let _turn = turn();
     let target = Process::hog(0);
     let hogs = [Process::hog(0), Process::hog(0)];
-    let probe = watch(Watch::Processes(vec![named(&target)]));
+    let probe = watch(Watch::Processes(vec![target.named()]));
     let before = target.schedstat();
     let hogs_before = hogs.each_ref().map(Process::schedstat);
     std::thread::sleep(Duration::from_secs(3));
@@ -116,7 +140,7 @@ fn waits_are_told_while_the_watch_goes_on() {
     let nobody = probe.waited().unwrap();
     assert_eq!(total(&nobody, &Waited::default()), 0, "nobody is meant yet");
     // One that comes later; the other is not meant.
-    let (tgid, start_time) = named(&hogs[0]);
+    let (tgid, start_time) = hogs[0].named();
     probe.add_process(tgid, start_time).unwrap();
     std::thread::sleep(Duration::from_secs(1));
     let first = probe.waited().unwrap();
@@ -125,8 +149,7 @@ fn waits_are_told_while_the_watch_goes_on() {
     let counts = [total(&first, &nobody), total(&second, &first)];
     assert!(counts.iter().all(|count| *count > 5), "two hogs take turns: {counts:?}");
     // Each is as long as the other's slice: what is waited in sum is about half of the time, less what others take.
-    let mut waits = Histogram::default();
-    second.since(&first).for_each(|(_, part)| waits.merge(&part));
+    let waits = pool(second.since(&first));
     let seen = probe.finish().unwrap();
     let whole = whole(&seen).waits;
     assert!(whole.total() >= counts[0] + counts[1], "{} {counts:?}", whole.total());
@@ -137,10 +160,8 @@ fn waits_are_told_while_the_watch_goes_on() {
 fn a_wait_belongs_to_the_window_in_which_it_began_and_counts_while_it_goes_on() {
     let _turn = turn();
     let victim = Process::hog(0);
-    let mut probe = watch(Watch::Processes(vec![named(&victim)]));
-    let mut hog = Command::new("chrt");
-    hog.args(["-f", "10", "taskset", "-c", "0", "sh", "-c", SPIN]);
-    let hog = Process::start(hog);
+    let mut probe = watch(Watch::Processes(vec![victim.named()]));
+    let hog = Process::realtime_hog();
     // The victim gets no CPU from here on: real-time tasks have it for most of a second.
     std::thread::sleep(Duration::from_millis(100));
     let began = Instant::now();
@@ -148,18 +169,15 @@ fn a_wait_belongs_to_the_window_in_which_it_began_and_counts_while_it_goes_on() 
     let first = probe.waited().unwrap();
     std::thread::sleep(Duration::from_millis(300));
     let at_least = began.elapsed();
-    let by_group = probe.open_waits().unwrap();
+    let open = pool(probe.open_waits().unwrap());
     let at_most = began.elapsed();
-    let mut open = Histogram::default();
-    by_group.values().for_each(|waits| open.merge(waits));
     assert_eq!(open.total(), 1, "{open:?}");
     let longest = Duration::from_nanos(open.longest().unwrap());
     // A bucket is a quarter of an octave.
     assert!(longest >= at_least.mul_f64(0.8) && longest <= at_most.mul_f64(1.2), "{longest:?} {at_least:?}");
     drop(hog);
     std::thread::sleep(Duration::from_millis(300));
-    let mut ended = Histogram::default();
-    probe.waited().unwrap().since(&first).for_each(|(_, part)| ended.merge(&part));
+    let ended = ended_since(&probe, &first);
     assert!(
         ended.longest() < Some(200_000_000),
         "a wait of an earlier window is counted when it ends: {ended:?}"
@@ -176,15 +194,13 @@ fn time_held_back_by_a_quota_is_part_of_a_wait_where_that_is_asked_for() {
     group.add(hog.pid()).unwrap();
     let longest = |throttled_waits| {
         let options = WatchOptions { waits_only: true, throttled_waits, ..WatchOptions::default() };
-        let watch = Watch::Processes(vec![named(&hog)]);
-        let mut probe = Probe::start(&kernel_types().unwrap(), &watch, &options).unwrap();
+        let mut probe = watch_with(Watch::Processes(vec![hog.named()]), options);
         probe.begin_window(false).unwrap();
-        let (mut ended, mut open) = (Histogram::default(), Histogram::default());
-        for _ in 0..12 {
+        let open = pool((0..12).flat_map(|_| {
             std::thread::sleep(Duration::from_millis(90));
-            probe.open_waits().unwrap().values().for_each(|waits| open.merge(waits));
-        }
-        probe.waited().unwrap().since(&Waited::default()).for_each(|(_, part)| ended.merge(&part));
+            probe.open_waits().unwrap()
+        }));
+        let ended = ended_since(&probe, &Waited::default());
         [ended.longest().unwrap_or(0), open.longest().unwrap_or(0)]
     };
     let (with, without) = (longest(true), longest(false));
@@ -200,7 +216,7 @@ fn a_target_of_many_cgroups_has_each_of_them() {
     let _turn = turn();
     let top = TestCgroup::new("bpf-many").unwrap();
     let below: Vec<TestCgroup> = (0..80).map(|n| top.child(&format!("c{n}")).unwrap()).collect();
-    let probe = watch(Watch::Groups(vec![fs::metadata(top.dir()).unwrap().ino()]));
+    let probe = watch(Watch::Groups(vec![inode(&top)]));
     let children: Vec<TestChild> =
         below.iter().map(|group| TestChild(group.command().args(["sleep", "60"]).spawn().unwrap())).collect();
     let has_tasks = |group: &TestCgroup| group.text("cgroup.procs").is_some_and(|pids| !pids.is_empty());
@@ -217,8 +233,7 @@ fn a_target_of_many_cgroups_has_each_of_them() {
 fn scopes_are_counted_apart_and_nobody_is_blamed() {
     let _turn = turn();
     let hogs = [Process::hog(0), Process::hog(0), Process::hog(0)];
-    let options = WatchOptions { waits_only: true, ..WatchOptions::default() };
-    let mut probe = Probe::start(&kernel_types().unwrap(), &Watch::Scopes, &options).unwrap();
+    let mut probe = scopes();
     let mut last = probe.waited().unwrap();
     let mut seen = |probe: &Probe| {
         std::thread::sleep(Duration::from_millis(700));
@@ -231,20 +246,16 @@ fn scopes_are_counted_apart_and_nobody_is_blamed() {
         totals
     };
     assert_eq!(seen(&probe), [0; 3], "nobody is meant yet");
-    let put = |probe: &mut Probe, hog: usize, scope| {
-        let (tgid, start_time) = named(&hogs[hog]);
-        probe.put(tgid, start_time, scope, false).unwrap();
-    };
-    put(&mut probe, 0, 1);
-    put(&mut probe, 1, 2);
+    put(&mut probe, &hogs[0], 1, false);
+    put(&mut probe, &hogs[1], 2, false);
     let [nobody, first, second] = seen(&probe);
     assert!(nobody == 0 && first > 5 && second > 5, "{nobody} {first} {second}");
-    put(&mut probe, 0, 2);
+    put(&mut probe, &hogs[0], 2, false);
     let [_, left, both] = seen(&probe);
     // A wait that went on may still end in the scope in which it began.
     assert!(left <= 1 && both > first + second / 2, "{left} {both}, {first} and {second} before");
-    put(&mut probe, 0, 0);
-    put(&mut probe, 1, 0);
+    put(&mut probe, &hogs[0], 0, false);
+    put(&mut probe, &hogs[1], 0, false);
     let [nobody, _, second] = seen(&probe);
     assert!(nobody > 5 && second <= 2, "{nobody} {second}");
     let open = probe.open_waits().unwrap();
@@ -268,13 +279,15 @@ fn a_start_gives_the_verifier_little_work() {
     assert!(walked.len() >= 10 && all < VERIFIED, "{all} instructions in all: {walked:?}");
 }
 
-/// Numbers of loaded programs, maps and links with our names.
+/// Numbers of loaded programs with these names, also those of others on this host.
+fn loaded(names: &[&str]) -> Vec<u32> {
+    let all = aya::programs::loaded_programs().flatten();
+    let ours = all.filter(|program| program.name_as_str().is_some_and(|name| names.contains(&name)));
+    ours.map(|program| program.id()).collect()
+}
+
 fn ours() -> usize {
-    let names = ["on_switch", "on_wakeup", "on_migrate", "on_irq_entry", "on_timer", "seed"];
-    aya::programs::loaded_programs()
-        .flatten()
-        .filter(|program| program.name_as_str().is_some_and(|name| names.contains(&name)))
-        .count()
+    loaded(&["on_switch", "on_wakeup", "on_migrate", "on_irq_entry", "on_timer", "seed"]).len()
 }
 
 /// The kernel frees them after a grace period.
@@ -326,12 +339,10 @@ fn a_cgroup_at_the_address_of_one_that_is_gone_is_not_taken_for_it() {
     let mut made = Vec::new();
     for n in 0..25 {
         let group = TestCgroup::new(&format!("bpf-{n}")).unwrap();
-        made.push(std::os::unix::fs::MetadataExt::ino(&fs::metadata(group.dir()).unwrap()));
+        made.push(inode(&group));
         // It sleeps there before it works: that it is in another cgroup is seen when it wakes.
-        let script =
-            "echo 0 >\"$0/cgroup.procs\"; sleep 0.01; i=0; while [ $i -lt 3000 ]; do i=$((i + 1)); done";
-        let status = Command::new("sh").args(["-c", script]).arg(group.dir()).status().unwrap();
-        assert!(status.success());
+        let script = "sleep 0.01; i=0; while [ $i -lt 3000 ]; do i=$((i + 1)); done";
+        assert!(group.command().args(["sh", "-c", script]).status().unwrap().success());
         drop(group);
         // Its memory is free once nobody can look at it any more.
         std::thread::sleep(Duration::from_millis(60));
@@ -344,23 +355,14 @@ fn a_cgroup_at_the_address_of_one_that_is_gone_is_not_taken_for_it() {
 
 /// Links by which programs with our names are attached, also those of others on this host.
 fn attached() -> BTreeSet<u32> {
-    let ours: Vec<u32> = aya::programs::loaded_programs()
-        .flatten()
-        .filter(|program| program.name_as_str().is_some_and(|name| name == "on_switch"))
-        .map(|program| program.id())
-        .collect();
+    let ours = loaded(&["on_switch"]);
     let links = aya::programs::loaded_links().flatten();
     links.filter(|link| ours.contains(&link.program_id())).map(|link| link.id()).collect()
 }
 
 /// Waited, ns, and times that a CPU was got, of both, by the kernel's own counters.
 fn got(processes: &[Process]) -> [f64; 2] {
-    let mut sums = [0.0; 2];
-    for process in processes {
-        let [_, waited_ns, turns] = schedstat(process.pid()).map(|number| number as f64);
-        sums = [sums[0] + waited_ns, sums[1] + turns];
-    }
-    sums
+    [1, 2].map(|of| processes.iter().map(|process| schedstat(process.pid())[of] as f64).sum())
 }
 
 #[test]
@@ -371,9 +373,8 @@ fn turns_stand_for_the_time_between_them_and_a_border_makes_no_long_wait() {
     for hog in &hogs {
         group.add(hog.pid()).unwrap();
     }
-    let id = std::os::unix::fs::MetadataExt::ino(&fs::metadata(group.dir()).unwrap());
-    let options = WatchOptions { in_turns: true, ..WatchOptions::default() };
-    let mut probe = Probe::start(&kernel_types().unwrap(), &Watch::All, &options).unwrap();
+    let id = inode(&group);
+    let mut probe = watch_with(Watch::All, WatchOptions { in_turns: true, ..WatchOptions::default() });
     probe.rest().unwrap();
     let (before, mut begun) = (got(&hogs), Instant::now());
     let (mut waited, mut waits, mut all) = (0.0, 0.0, Histogram::default());
@@ -417,23 +418,19 @@ fn a_wait_that_begins_while_the_watch_rests_counts_as_long_as_it_was() {
     let victim = Process::hog(0);
     let group = TestCgroup::new("bpf-border").unwrap();
     group.add(victim.pid()).unwrap();
-    let options = WatchOptions { in_turns: true, ..WatchOptions::default() };
-    let mut probe = Probe::start(&kernel_types().unwrap(), &Watch::All, &options).unwrap();
+    let mut probe = watch_with(Watch::All, WatchOptions { in_turns: true, ..WatchOptions::default() });
     probe.rest().unwrap();
-    let mut hog = Command::new("chrt");
-    hog.args(["-f", "10", "taskset", "-c", "0", "sh", "-c", SPIN]);
-    let hog = Process::start(hog);
+    let hog = Process::realtime_hog();
     std::thread::sleep(Duration::from_millis(400));
     probe.resume().unwrap();
     std::thread::sleep(Duration::from_millis(100));
     drop(hog);
     std::thread::sleep(Duration::from_millis(200));
     let (seen, waited) = probe.rest().unwrap();
-    let mut ended = Histogram::default();
-    waited.since(&Waited::default()).for_each(|(_, part)| ended.merge(&part));
+    let ended = pool(waited.since(&Waited::default()));
     assert!(ended.longest() > Some(300_000_000), "{ended:?}");
     // Its time before the turn is not the turn's: all waits together are of this one on this CPU.
-    let id = std::os::unix::fs::MetadataExt::ino(&fs::metadata(group.dir()).unwrap());
+    let id = inode(&group);
     let cell = seen.cells.iter().find(|cell| cell.cgroup == Some(id)).unwrap();
     let turn = seen.interval_ns.1 - seen.interval_ns.0;
     assert!(cell.waited_ns > 50_000_000 && cell.waited_ns <= turn, "{} in {turn}", cell.waited_ns);
@@ -442,19 +439,12 @@ fn a_wait_that_begins_while_the_watch_rests_counts_as_long_as_it_was() {
 #[test]
 fn children_count_from_their_first_instant_and_make_room_when_they_end() {
     let _turn = turn();
-    let options = WatchOptions { waits_only: true, ..WatchOptions::default() };
-    let mut probe = Probe::start(&kernel_types().unwrap(), &Watch::Scopes, &options).unwrap();
+    let mut probe = scopes();
     // Each child lives for some hundredths of a second, and takes turns with the hog meanwhile.
     let hog = Process::hog(0);
-    let mut parent = Command::new("taskset");
-    let forks = "while :; do sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done'; done";
-    let parent = Process::start({
-        parent.args(["-c", "0", "sh", "-c", forks]);
-        parent
-    });
+    let parent = Process::on(0, "while :; do sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done'; done");
     let mut counted = |children| {
-        let (tgid, start_time) = named(&parent);
-        probe.put(tgid, start_time, 1, children).unwrap();
+        put(&mut probe, &parent, 1, children);
         let before = probe.waited().unwrap();
         std::thread::sleep(Duration::from_secs(1));
         let now = probe.waited().unwrap();
@@ -467,11 +457,8 @@ fn children_count_from_their_first_instant_and_make_room_when_they_end() {
     // More than there is room for at once.
     let many =
         Process::shell("sleep 0.3; i=0; while [ $i -lt 5000 ]; do (:); i=$((i+1)); done; exec sleep 60");
-    let (tgid, start_time) = named(&many);
-    probe.put(tgid, start_time, 1, true).unwrap();
-    until("all have ended", || {
-        std::fs::read_to_string(format!("/proc/{tgid}/cmdline")).is_ok_and(|line| line.starts_with("sleep"))
-    });
+    put(&mut probe, &many, 1, true);
+    until("all have ended", || many.comm() == "sleep");
     (0..100).for_each(|n| probe.put((1 << 23) + n, 1, 1, false).unwrap());
 }
 
@@ -496,14 +483,12 @@ fn end_with_threads_when_told_to() {
 #[test]
 fn threads_of_a_child_that_ended_before_them_wait_no_more() {
     let _turn = turn();
-    let options = WatchOptions { waits_only: true, ..WatchOptions::default() };
-    let mut probe = Probe::start(&kernel_types().unwrap(), &Watch::Scopes, &options).unwrap();
+    let mut probe = scopes();
     let crowds = "sleep 0.3; for i in 1 2 3 4 5; do taskset -c 0 \"$0\" --exact end_with_threads_when_told_to; done; exec sleep 60";
     let mut parent = Command::new("sh");
     parent.args(["-c", crowds]).arg(std::env::current_exe().unwrap()).env(CROWD, "1").stdout(Stdio::null());
     let parent = Process::start(parent);
-    let (tgid, start_time) = named(&parent);
-    probe.put(tgid, start_time, 1, true).unwrap();
+    put(&mut probe, &parent, 1, true);
     until("all have ended", || parent.comm() == "sleep");
     probe.begin_window(false).unwrap();
     std::thread::sleep(Duration::from_millis(100));

@@ -187,6 +187,11 @@ pub fn schedstat(pid: u32) -> [u64; 3] {
     numbers.try_into().expect("three numbers")
 }
 
+/// A process's name; empty when it is gone.
+pub fn comm(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
 /// Looks until something holds.
 ///
 /// # Panics

@@ -1,12 +1,11 @@
 //! Processes to watch; they end with their guard.
 #![allow(dead_code)]
 
-use std::fs;
 use std::process::{Command, Stdio};
 
 use evenkeel_base::TaskId;
 use evenkeel_linux::process::start_time;
-use evenkeel_linux::testing::{TestChild, schedstat, until};
+use evenkeel_linux::testing::{TestChild, comm, schedstat, until};
 
 /// Tests that load programs, count them, or want a CPU: one at a time.
 pub fn turn() -> std::sync::MutexGuard<'static, ()> {
@@ -35,12 +34,23 @@ impl Process {
 
     /// Spins on a CPU.
     pub fn hog(cpu: u32) -> Self {
-        let cpu = cpu.to_string();
-        let mut command = Command::new("taskset");
-        command.args(["-c", &cpu, "sh", "-c", SPIN]);
-        let hog = Self::start(command);
+        let hog = Self::on(cpu, SPIN);
         until("the hog spins", || hog.comm() == "sh");
         hog
+    }
+
+    /// A shell with a script on a CPU.
+    pub fn on(cpu: u32, script: &str) -> Self {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string(), "sh", "-c", script]);
+        Self::start(command)
+    }
+
+    /// Leaves the first CPU to no ordinary task.
+    pub fn realtime_hog() -> Self {
+        let mut command = Command::new("chrt");
+        command.args(["-f", "10", "taskset", "-c", "0", "sh", "-c", SPIN]);
+        Self::start(command)
     }
 
     pub fn pid(&self) -> u32 {
@@ -48,12 +58,18 @@ impl Process {
     }
 
     pub fn comm(&self) -> String {
-        fs::read_to_string(format!("/proc/{}/comm", self.pid())).unwrap_or_default().trim().to_owned()
+        comm(self.pid())
     }
 
     pub fn id(&self) -> TaskId {
         let pid = self.pid();
         TaskId { tgid: pid, tid: pid, start_time: start_time(pid, pid).unwrap() }
+    }
+
+    /// Identity as `why` takes it.
+    pub fn named(&self) -> (u32, u64) {
+        let id = self.id();
+        (id.tgid, id.start_time)
     }
 
     pub fn pin(&self, cpus: &str) {
