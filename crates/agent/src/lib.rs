@@ -6,6 +6,7 @@
 mod agent;
 mod as_found;
 mod bounds;
+pub mod budget;
 mod component;
 mod components;
 pub mod config;
@@ -18,6 +19,7 @@ pub mod guarantee;
 mod holdout;
 mod kept;
 mod measure;
+pub mod notify;
 mod oldest_kernel;
 pub mod predict;
 mod proposals;

@@ -15,6 +15,7 @@ pub mod decide;
 pub mod file;
 pub mod import;
 pub mod instance;
+pub mod manifest;
 pub mod merge;
 pub mod record;
 pub mod shard;

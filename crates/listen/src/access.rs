@@ -133,9 +133,6 @@ fn secret(path: &Path, text: &str) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Reads a token that somebody else asks for, to be sent; the token itself is in no message.
-///
-/// # Errors
-/// The file cannot be read, or holds no token.
 pub fn read_to_send(path: &Path) -> anyhow::Result<String> {
     let text = text(path)?;
     let token = text.trim();

@@ -34,9 +34,6 @@ impl fmt::Debug for Receiver {
 
 impl Receiver {
     /// Takes an address, of which there is an example.
-    ///
-    /// # Errors
-    /// In words: it is none that can be asked.
     pub fn parse(url: &str, example: &str) -> Result<Self, String> {
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(format!("an address such as {example} is expected"));

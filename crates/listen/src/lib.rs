@@ -10,6 +10,7 @@ mod distribution;
 mod documents;
 mod events;
 mod expose;
+pub mod fleet;
 mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -20,6 +21,7 @@ mod notices;
 pub mod otlp;
 mod owners;
 mod past;
+pub mod privileges;
 mod promises;
 pub mod reports;
 mod server;

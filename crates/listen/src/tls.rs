@@ -79,9 +79,6 @@ impl Tls {
     }
 
     /// A client's connection, encrypted from here on. Who asks by http is told so. The caller bounds the time.
-    ///
-    /// # Errors
-    /// The client does something else.
     pub async fn accept(&self, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 1 && first[0] != HANDSHAKE {

@@ -1,6 +1,8 @@
 //! What a job takes and costs on a machine whose rule about CPU use is known: wall-clock time by [`crate::credit`], the CPU limit
 //! that makes it shortest, and money by the hour.
 
+pub mod file;
+
 use crate::credit::{self, Job, Outcome, Rule};
 use crate::families::Family;
 
@@ -37,9 +39,6 @@ impl Ask {
     /// A job of so many CPU minutes by so many threads, each of which wants a CPU for a share `busy` of the time. With
     /// `every_s` it starts again and again, that many seconds after its last start, on a machine that stays on; without, it runs
     /// once on a machine just started.
-    ///
-    /// # Errors
-    /// A value that is not a finite number in its range.
     pub fn new(cpu_minutes: f64, threads: u32, busy: f64, every_s: Option<f64>) -> Result<Self, AskError> {
         // Ranges hold no NaN.
         if cpu_minutes <= 0.0 || !(0.0..=MAX_CPU_MINUTES).contains(&cpu_minutes) {

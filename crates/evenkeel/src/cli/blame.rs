@@ -1,7 +1,6 @@
 //! Every wait for a CPU and who ran meanwhile, counted in the kernel and read now and then, within a budget: where it costs
 //! more, it is counted in turns, each of which stands for the time since the one before.
 
-mod budget;
 mod called;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use evenkeel_agent::budget::Budget;
 use evenkeel_base::{Histogram, Observation};
 use evenkeel_bpf::BpfError;
 use evenkeel_bpf::load::Types;
@@ -21,7 +21,6 @@ use rand_pcg::Pcg32;
 
 use super::Failure;
 use super::settings::Blaming;
-use budget::Budget;
 use called::Called;
 
 /// Time between two readings: one costs some system calls a cgroup and CPU.
@@ -89,9 +88,6 @@ impl Counted {
 }
 
 /// Counts from now on, in a thread of its own, which ends with the process. Where the kernel cannot or may not, that is told.
-///
-/// # Errors
-/// No thread can be started.
 pub fn start(tally: Tally, blaming: Blaming) -> Result<(), Failure> {
     let budget = match blaming {
         Blaming::Off => return Ok(()),

@@ -1,7 +1,5 @@
 //! `evenkeel fleet`: many agents' metrics, one answer: who is starved where.
 
-pub(super) mod fetch;
-pub(super) mod host;
 mod show_fleet;
 
 use std::path::PathBuf;
@@ -12,8 +10,8 @@ use evenkeel_base::text::count;
 
 use evenkeel_fetch::http::{Trust, is_in_the_clear};
 use evenkeel_listen::access;
+use evenkeel_listen::fleet::fetch::Reader;
 
-use self::fetch::Reader;
 use super::{Failure, Global, Outcome};
 
 /// Read many agents' metrics and show who is starved on which host, what else is wrong there, and what the changes in

@@ -8,11 +8,12 @@ use std::sync::OnceLock;
 
 use clap::Parser as _;
 use evenkeel_base::FileError;
+use evenkeel_listen::fleet::fetch;
+use evenkeel_listen::fleet::host::Host;
+use evenkeel_model::price::file;
 
-use super::fleet::fetch;
-use super::fleet::host::Host;
 use super::price::account::Account;
-use super::{Cli, Global, exec, history, mcp, net, price, replay, settings};
+use super::{Cli, Global, exec, history, mcp, net, replay, settings};
 
 /// Global options as they are where none is given.
 fn global() -> Option<&'static Global> {
@@ -62,7 +63,7 @@ pub fn options(text: &str) {
 
 /// A file of prices.
 pub fn prices(text: &str) {
-    match price::file::parse(Path::new("prices.toml"), text) {
+    match file::parse(Path::new("prices.toml"), text) {
         Ok(prices) => assert!(prices.prices.iter().all(|price| price.hour.is_finite() && price.hour >= 0.0)),
         Err(error) => in_text(&error, text),
     }

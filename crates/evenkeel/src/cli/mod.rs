@@ -28,7 +28,6 @@ mod lab;
 mod load;
 mod mcp;
 mod net;
-mod notify;
 mod plan;
 mod price;
 mod promises;

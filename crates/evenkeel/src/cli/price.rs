@@ -1,15 +1,15 @@
 //! `evenkeel price`: what a job takes and costs on instance types whose rule about CPU use is known.
 
 pub(super) mod account;
-pub(super) mod file;
 mod rows;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use evenkeel_model::families;
 use evenkeel_model::price::Ask;
+use evenkeel_model::price::file::{self, Prices};
 use evenkeel_report::time;
 use serde_json::json;
 
@@ -72,7 +72,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if let Some(gib) = args.memory.filter(|gib| !(0.0..=1e6).contains(gib)) {
         return Err(usage!("--memory {gib}: GiB from 0 to 1000000"));
     }
-    let prices = args.prices.as_deref().map(file::read).transpose().map_err(Failure::Usage)?;
+    let prices = args.prices.as_deref().map(read).transpose().map_err(Failure::Usage)?;
     let mut rows = match &prices {
         Some(prices) => rows::priced(prices, &ask),
         None => families::known().iter().map(|family| rows::family(family, &ask)).collect(),
@@ -97,6 +97,12 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 }
 
 /// The job as it is known.
+fn read(path: &Path) -> anyhow::Result<Prices> {
+    let text =
+        evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(file::parse(path, &text)?)
+}
+
 struct Job {
     cpu_minutes: f64,
     busy: f64,

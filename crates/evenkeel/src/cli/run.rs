@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use evenkeel_actuate::{Item, TurnGuard};
 use evenkeel_agent::governor::check_instance;
+use evenkeel_agent::notify::Notifier;
 use evenkeel_agent::{Agent, AutoLimit, Event, Watcher};
 use evenkeel_linux::Root;
 use evenkeel_listen::access::AccessArgs;
@@ -19,7 +20,6 @@ use evenkeel_report::table;
 use serde::Serialize;
 
 use super::flight::{RecordArgs, Socket};
-use super::notify::Notifier;
 use super::settings::{
     BlameArgs, Blaming, LoopArgs, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, config, holdout_share, open,
     otlp, scrapes, webhook,

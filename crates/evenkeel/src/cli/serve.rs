@@ -1,23 +1,21 @@
 //! `evenkeel serve`: watches the host and shows it, as long as it runs; changes nothing.
 
-mod privileges;
-
 use std::fs::File;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{FileMedium, OpenError, check_private, lock_file, make_private};
+use evenkeel_agent::notify::Notifier;
 use evenkeel_linux::Root;
 use evenkeel_listen::access::AccessArgs;
 use evenkeel_listen::reports::ReportsArgs;
 use evenkeel_listen::webhook::Webhook;
-use evenkeel_listen::{Served, Server, Tally};
+use evenkeel_listen::{Served, Server, Tally, privileges};
 use evenkeel_observe::{Detail, Observer, ObserverOptions};
 use evenkeel_store::{Limits, Recorder};
 
 use super::flight::RecordArgs;
-use super::notify::Notifier;
 use super::ps::MIN_INTERVAL;
 use super::settings::{
     BlameArgs, Blaming, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, open, otlp, scrapes, webhook,

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
+use evenkeel_listen::fleet::host::{Finding, Host};
 use evenkeel_report::table::Value;
 use evenkeel_report::{Field, Table};
 use serde_json::json;
 
 use super::super::{Format, show};
-use super::host::{Finding, Host};
 
 /// A finding with its host.
 struct Row<'a>(&'a Host, &'a Finding);
@@ -131,7 +131,7 @@ fn text(hosts: &[Host], rows: &[Row<'_>], seconds: f64, lines: usize) -> String 
         let _ = writeln!(
             text,
             "More owners than are looked at ({}) on {}: some findings may be missing.",
-            super::host::MOST_OWNERS,
+            evenkeel_listen::fleet::host::MOST_OWNERS,
             evenkeel_base::text::count(crowded, "host")
         );
     }

@@ -3,15 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use evenkeel_experiment::file::{Experiment, Place};
+use evenkeel_experiment::manifest::{Manifest, Volume};
 use evenkeel_experiment::shard::{MOST, Shard};
 
 use super::run::{read, with_tenants};
 use crate::cli::sim::MachineArgs;
 use crate::cli::{Failure, Format, Global, Outcome, show};
-
-mod manifest;
-
-use manifest::{Manifest, Volume};
 
 /// Longest name of a Job: its pods have the same name, an index and five letters more, 63 in all.
 const LONGEST_NAME: usize = 50;

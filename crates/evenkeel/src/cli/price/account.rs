@@ -31,9 +31,6 @@ pub struct Account {
 
 impl Account {
     /// Reads an account.
-    ///
-    /// # Errors
-    /// It cannot be read, or is none.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text = evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {shown}"))?;
@@ -41,9 +38,6 @@ impl Account {
     }
 
     /// Reads the text of an account.
-    ///
-    /// # Errors
-    /// It is none.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let account: Self =
             serde_json::from_str(text).context("not an account of `evenkeel exec --account FILE`")?;
@@ -65,9 +59,6 @@ impl Account {
     }
 
     /// CPU time of a job of so many threads, minutes.
-    ///
-    /// # Errors
-    /// It used more than so many can.
     pub fn cpu_minutes(&self, threads: u32) -> anyhow::Result<f64> {
         let cpu_s = self.user_s + self.sys_s;
         if cpu_s > MORE * self.real_s * f64::from(threads) {

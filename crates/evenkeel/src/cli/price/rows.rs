@@ -2,11 +2,10 @@
 
 use evenkeel_model::credit::Rule;
 use evenkeel_model::families::{self, Family};
+use evenkeel_model::price::file::{Kind, Price, Prices};
 use evenkeel_model::price::{Ask, Machine, Reckoned, money, reckon, reckon_unlimited};
 use evenkeel_report::{Field, Table, Value, time};
 use serde_json::json;
-
-use super::file::{Kind, Price, Prices};
 
 /// A job on a type.
 #[derive(Debug)]

@@ -79,9 +79,6 @@ impl Reader {
     }
 
     /// Asks a Prometheus what it scraped.
-    ///
-    /// # Errors
-    /// It does not answer, or not as a Prometheus does.
     pub fn prometheus(&self, base: &str) -> anyhow::Result<Vec<Host>> {
         let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
         let base = base.trim_end_matches('/');
@@ -125,9 +122,6 @@ pub fn of_page(url: &str, text: &str) -> Host {
 }
 
 /// Takes a Prometheus' answer about one metric.
-///
-/// # Errors
-/// It is none, or says that the query failed.
 pub fn take_answer(pages: &mut HashMap<String, Page>, name: &str, text: &str) -> anyhow::Result<()> {
     let answer: Answer = serde_json::from_str(text)?;
     if answer.status != "success" {

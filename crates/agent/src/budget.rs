@@ -16,7 +16,7 @@ const LEAST_S: f64 = 1.0;
 const CREDIT_S: f64 = 5.0;
 
 #[derive(Debug, Clone)]
-pub(super) struct Budget {
+pub struct Budget {
     /// Of each CPU's time, above 0.
     share: f64,
     /// Rest that each CPU is owed, seconds; below 0 what it has saved up.

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::Context;
 use evenkeel_base::FileError;
-use evenkeel_model::families::{self, Family};
 use serde::Deserialize;
 use toml::Spanned;
+
+use crate::families::{self, Family};
 
 /// CPUs of a type at most.
 const MAX_CPUS: u32 = 4096;
@@ -59,20 +59,7 @@ struct Entry {
     memory_gib: Option<Spanned<f64>>,
 }
 
-/// Reads a file of prices.
-///
-/// # Errors
-/// It cannot be read; what is wrong, with file and line.
-pub fn read(path: &Path) -> anyhow::Result<Prices> {
-    let text =
-        evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(parse(path, &text)?)
-}
-
 /// Reads the text of a file of prices; the path is for messages.
-///
-/// # Errors
-/// What is wrong, with file and line.
 pub fn parse(path: &Path, text: &str) -> Result<Prices, FileError> {
     let file: File = toml::from_str(text).map_err(|error| FileError::from_toml(path, text, &error))?;
     let fault = |span: std::ops::Range<usize>, what: String| FileError::at(path, text, span.start, what);
