@@ -28,9 +28,6 @@ pub struct Raised {
 impl Raised {
     /// Gives the calling thread this nice value and, where the kernel has slices of one's own, this slice
     /// (nanoseconds). `None` when it is as favoured already: its nice value is at least as low, or it is no fair task.
-    ///
-    /// # Errors
-    /// [`KernelError::Denied`] without `CAP_SYS_NICE` (or a nice limit that allows it).
     pub fn thread(nice: Nice, slice_ns: Option<u64>) -> Result<Option<Self>, KernelError> {
         let denied = |error: std::io::Error| {
             let what = format!("own nice value {}: {error}; needs CAP_SYS_NICE", nice.get());
@@ -65,9 +62,6 @@ impl Raised {
 
 /// Makes the calling thread get a CPU at once, and an idle one if there is any, for as long as it lives: lowest priority of
 /// SCHED_FIFO; where that is refused, as urgent as an ordinary thread can be.
-///
-/// # Errors
-/// [`KernelError::Denied`] when both are.
 pub fn be_urgent() -> Result<(), KernelError> {
     make_urgent(0)
 }
@@ -114,9 +108,6 @@ pub struct TurnGuard {
 
 impl TurnGuard {
     /// Guards the calling thread until dropped.
-    ///
-    /// # Errors
-    /// [`KernelError::Denied`] where no thread can be made urgent, or none be started.
     pub fn of_this_thread() -> Result<Self, KernelError> {
         let tid = own_tid();
         let (stop, stopped) = mpsc::channel();
@@ -217,11 +208,7 @@ mod tests {
         drop(stop);
         thread.join().unwrap();
         // The kernel takes the thread away a little after the join.
-        let until = Instant::now() + Duration::from_secs(5);
-        while counters.read().is_some() {
-            assert!(Instant::now() < until, "it is still there");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        evenkeel_linux::testing::until("it is gone", || counters.read().is_none());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use evenkeel_actuate::{Actuator, Kernel, Linux, Options, restore};
 use evenkeel_base::{CpuQuota, CpuSet, Knob, Limit, Nice, SchedAttr, SchedPolicy, Setting, Target};
+use evenkeel_linux::process;
 use evenkeel_linux::testing::{TestProcess, awaited};
 use rand::{Rng, SeedableRng};
 use support::{TestGroup, batch, plan, state_dir};
@@ -33,13 +34,8 @@ const FORKING: &str = "while :; do sleep 0.7 & (sleep 0.7 & sleep 0.1) & (sleep 
 
 /// Members of a process group: number and whether the task is still there when read.
 fn members(group: u32) -> Vec<u32> {
-    let group = group.to_string();
-    let is_member = |pid: &u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        rest.split_ascii_whitespace().nth(2) == Some(group.as_str())
-    };
-    evenkeel_linux::process::all().into_iter().filter(is_member).collect()
+    let is_member = |pid: &u32| process::stat(*pid, *pid).is_ok_and(|stat| stat.process_group == group);
+    process::all().into_iter().filter(is_member).collect()
 }
 
 /// What every process of the group has; those that end meanwhile are left out.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use evenkeel_actuate::{Actuator, Kernel, Linux, Options, restore};
 use evenkeel_base::{CpuSet, Knob, Setting, Target, TaskId};
-use evenkeel_linux::testing::until;
+use evenkeel_linux::testing::{comm, until};
 use support::{batch, plan, state_dir};
 
 const ROLE: &str = "EVENKEEL_TEST_KIN";
@@ -129,8 +129,7 @@ fn a_thread_that_took_its_processs_number_by_exec_goes_back() {
         let mut actuator = changed(dir.path(), task(tid));
         is_as_found(pid, &affinity);
         kin.go_on();
-        let path = format!("/proc/{pid}/comm");
-        until("it sleeps", || std::fs::read_to_string(&path).unwrap() == "sleep\n");
+        until("it sleeps", || comm(pid) == "sleep");
         assert_eq!(value(pid, Knob::Sched), batch(7, 50), "the thread's, under its process's number");
         if killed {
             drop(actuator);

@@ -30,14 +30,13 @@ impl Spinner {
             "while :; do :; done",
         ]);
         command.stdin(Stdio::null());
-        let procs = group.map(|group| group.dir().join("cgroup.procs"));
         // SAFETY: setsid is async-signal-safe and touches only the child.
         unsafe {
             command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
         }
         let child = Self(TestChild(command.spawn().unwrap()));
-        if let Some(procs) = procs {
-            fs::write(procs, child.0.id().to_string()).unwrap();
+        if let Some(group) = group {
+            group.add(child.0.id()).unwrap();
         }
         child
     }

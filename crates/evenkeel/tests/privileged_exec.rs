@@ -5,11 +5,12 @@ mod program;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenkeel_base::{CpuQuota, Limit};
+use evenkeel_linux::cgroupfs::processes;
 use evenkeel_linux::group::Cgroup;
-use evenkeel_linux::testing::{TestCgroup, TestChild};
+use evenkeel_linux::testing::{TestCgroup, TestChild, comm, looked_for, until};
 use program::{Ended, end, evenkeel};
 
 /// A state directory, and the end of everything started in it.
@@ -66,15 +67,9 @@ fn groups_of(pid: u32) -> Vec<PathBuf> {
     found
 }
 
-fn within(seconds: u64, mut done: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + Duration::from_secs(seconds);
-    while Instant::now() < until {
-        if done() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    false
+/// Processes of its group.
+fn members(pid: u32) -> Vec<u32> {
+    groups_of(pid).iter().map(|dir| processes(dir)).find(|pids| !pids.is_empty()).unwrap_or_default()
 }
 
 fn number(account: &serde_json::Value, name: &str) -> f64 {
@@ -204,14 +199,10 @@ fn after_kill_9_the_next_start_cleans_up() {
             .unwrap(),
     );
     let pid = killed.0.id();
-    let members = || {
-        let procs = |dir: &PathBuf| std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-        groups_of(pid).iter().map(procs).find(|text| !text.is_empty()).unwrap_or_default()
-    };
     // The command is in its group, and is `sleep` by now.
-    let comm = |pid: &str| std::fs::read_to_string(format!("/proc/{}/comm", pid.trim())).unwrap_or_default();
-    assert!(within(10, || comm(&members()) == "sleep\n"), "{:?}", groups_of(pid));
-    let sleeper: i32 = members().trim().parse().unwrap();
+    let is_sleep = |pids: &[u32]| matches!(pids, [pid] if comm(*pid) == "sleep");
+    until("the command is in its group", || is_sleep(&members(pid)));
+    let sleeper = members(pid)[0] as i32;
     killed.0.kill().unwrap();
     killed.0.wait().unwrap();
     assert!(!groups_of(pid).is_empty(), "the group went by itself");
@@ -221,7 +212,7 @@ fn after_kill_9_the_next_start_cleans_up() {
     assert!(!groups_of(pid).is_empty());
     // SAFETY: the command of our own child, read from the group that no other task is in.
     unsafe { libc::kill(sleeper, libc::SIGKILL) };
-    assert!(within(10, || members().is_empty()));
+    until("it has ended", || members(pid).is_empty());
     bed.run(&["--", "true"]).with(0);
     assert_eq!(groups_of(pid), Vec::<PathBuf>::new());
     assert_eq!(bed.records(), 0);
@@ -280,12 +271,17 @@ fn a_group_above_that_allows_less_bounds_the_limit_until_it_allows_more() {
     );
     let mut command = Command::new("sh");
     let child = command.args(["-c", &exec]).stderr(Stdio::piped()).spawn().unwrap();
-    let is = |pct: f64| move |now: Option<f64>| now.is_some_and(|now| (now - pct).abs() < 0.1);
-    assert!(within(2, || is(10.0)(above.below_pct())), "{:?}", above.below_pct());
+    let becomes = |pct: f64| {
+        looked_for(Duration::from_millis(20), Duration::from_secs(2), || match above.below_pct() {
+            Some(now) if (now - pct).abs() < 0.1 => Ok(()),
+            now => Err(format!("{now:?} instead of {pct} %")),
+        });
+    };
+    becomes(10.0);
     above.allow(30_000);
-    assert!(within(2, || is(30.0)(above.below_pct())), "{:?}", above.below_pct());
+    becomes(30.0);
     above.allow(80_000);
-    assert!(within(2, || is(50.0)(above.below_pct())), "{:?}", above.below_pct());
+    becomes(50.0);
     Ended::of(&command, child.wait_with_output().unwrap()).says(0, "a group above allows 10.0 % only");
 }
 
@@ -302,17 +298,10 @@ fn with_end_nothing_outlives_a_kill_9_but_until_restore() {
             .unwrap(),
     );
     let pid = killed.0.id();
-    let living = || -> Vec<u32> {
-        let procs = |dir: &PathBuf| std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-        let text = groups_of(pid).iter().map(procs).find(|text| !text.is_empty()).unwrap_or_default();
-        text.lines().filter_map(|line| line.parse().ok()).collect()
-    };
-    let is_sleep =
-        |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c == "sleep\n");
-    assert!(within(10, || living().iter().filter(|pid| is_sleep(pid)).count() == 2), "{:?}", living());
+    until("both sleep", || members(pid).into_iter().filter(|pid| comm(*pid) == "sleep").count() == 2);
     killed.0.kill().unwrap();
     killed.0.wait().unwrap();
-    assert!(within(10, || living().len() == 1), "the command outlived evenkeel: {:?}", living());
+    until("the command has ended with evenkeel", || members(pid).len() == 1);
     end(evenkeel(["restore"]).env("EVENKEEL_STATE_DIR", bed.state.path())).with(0);
     assert_eq!(groups_of(pid), Vec::<PathBuf>::new());
     assert_eq!(bed.records(), 0);

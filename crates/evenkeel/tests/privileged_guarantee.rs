@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use evenkeel_actuate::Linux;
 use evenkeel_base::{CpuQuota, Limit};
-use evenkeel_linux::testing::schedstat;
+use evenkeel_linux::sys::sched_getattr;
+use evenkeel_linux::testing::{comm, schedstat};
 use scene::{Agent, Group, Process, begin, configured, run, snapshot, turn, until};
 use serde_json::Value;
 
@@ -18,10 +19,7 @@ fn spinner(group: &Group) -> Process {
     let program = env!("CARGO_BIN_EXE_evenkeel");
     let process = group
         .start("taskset", &["-c", "0", program, "load", "spin", "--seconds", "600", "--name", "spinner"]);
-    until("the load runs", || {
-        std::fs::read_to_string(format!("/proc/{}/comm", process.pid()))
-            .is_ok_and(|comm| comm.trim() == "spinner")
-    });
+    until("the load runs", || comm(process.pid()) == "spinner");
     process
 }
 
@@ -39,10 +37,9 @@ fn shares(processes: &[&Process], seconds: u64) -> Vec<f64> {
     got.into_iter().map(|got| got / sum).collect()
 }
 
-/// Nice value of a process's first thread (field 19 of `stat`).
+/// Nice value of a process's first thread.
 fn nice(pid: u32) -> i32 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.split(' ').nth(16).unwrap().parse().unwrap()
+    sched_getattr(pid).unwrap().nice
 }
 
 fn config(dir: &Path, promises: &[(String, &str)]) -> String {

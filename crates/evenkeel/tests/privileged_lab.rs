@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use evenkeel_base::SchedPolicy;
 use evenkeel_experiment::record::{CellRecord, Record};
 use evenkeel_lab::neighbour::plan::Arm;
 use evenkeel_lab::neighbour::record::NeighbourRecord;
+use evenkeel_linux::sys::sched_getattr;
 use evenkeel_linux::testing::{TestChild, until};
 use program::{Ended, end};
 
@@ -176,11 +178,9 @@ fn levers(pid: u32) -> BTreeSet<&'static str> {
         // An idle group of v1 shows the weight of an idle one.
         add("weight", read("cpu.shares") == "2" || read("cpu.weight") == "1");
         for pid in read("cgroup.procs").lines() {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let Some((_, rest)) = stat.rsplit_once(") ") else { continue };
-            let fields: Vec<&str> = rest.split(' ').collect();
-            add("nice", fields[16] == "19");
-            add("SCHED_IDLE", fields[38] == "5");
+            let Ok(attr) = sched_getattr(pid.parse().unwrap()) else { continue };
+            add("nice", attr.nice == 19);
+            add("SCHED_IDLE", attr.policy == SchedPolicy::Idle.raw());
         }
     }
     seen

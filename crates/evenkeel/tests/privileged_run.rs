@@ -10,6 +10,7 @@ use std::process::Command;
 
 use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{CpuSet, Setting, Target};
+use evenkeel_linux::testing::comm;
 use scene::{
     Agent, Ended, Group, Process, VISIBLE, assert_all_back, begin, crowd, end, evenkeel, facts, hurried, run,
     snapshot, turn, until,
@@ -330,9 +331,8 @@ fn tasks_confined_to_one_cpu_stay_there() {
         })
         .collect();
     until("the loads run", || {
-        let named = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
         let pids = group.processes();
-        pids.len() == 6 && pids.into_iter().all(|pid| named(pid).is_ok_and(|comm| comm.trim() == "confined"))
+        pids.len() == 6 && pids.into_iter().all(|pid| comm(pid) == "confined")
     });
     let mut kernel = Linux::new().unwrap();
     let before = snapshot(&mut kernel, &[&group]);

@@ -72,7 +72,7 @@ fn background_work_yields_and_everything_goes_back() {
     until("what was made again is as it was set", || work.files() == in_force);
     let tasks = snapshot(&mut kernel, &[&api, &work]).0;
     // In an idle cgroup a service would wait for everybody.
-    std::fs::write(work.dir().join("cgroup.procs"), service.pid().to_string()).unwrap();
+    work.add(service.pid());
     until("the cgroup is as it was", || work.files() == before.1[1]);
     let words = agent.words();
     assert!(words.contains("others are in a cgroup of background work"), "{words}");

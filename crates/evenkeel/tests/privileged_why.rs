@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, Limit};
-use evenkeel_linux::testing::{TestCgroup, TestProcess, schedstat, until};
+use evenkeel_linux::testing::{TestCgroup, TestProcess, comm, schedstat, until};
 use program::{Ended, end, evenkeel};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -57,8 +57,7 @@ impl Group {
 /// Starts a program, which is there when it has its name.
 fn started(command: Command, name: &str) -> TestProcess {
     let process = TestProcess::spawn(command);
-    let comm = format!("/proc/{}/comm", process.pid());
-    until("it has its name", || !fs::read_to_string(&comm).is_ok_and(|comm| comm.trim() != name));
+    until("it has its name", || comm(process.pid()) == name);
     process
 }
 

@@ -196,10 +196,11 @@ fn start(
     let mask = cpu.map(|cpu| CpuSet::single(cpu).words().to_vec());
     let mut command = Command::new(program);
     command.args(words).stdout(Stdio::piped()).stdin(Stdio::null());
+    let parent = std::process::id();
     // SAFETY: async-signal-safe system calls on a descriptor and memory the closure owns.
     unsafe {
         command.pre_exec(move || {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+            evenkeel_linux::children::signal_at_end_of(parent, libc::SIGKILL)?;
             if let Some(mask) = &mask
                 && libc::sched_setaffinity(0, mask.len() * 8, mask.as_ptr().cast()) < 0
             {

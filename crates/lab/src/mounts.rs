@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use evenkeel_linux::group::{Cgroup, GroupError};
-use evenkeel_linux::mountinfo::{self, Hierarchies, Hierarchy};
+use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_linux::{Root, cgroup};
 
 use crate::launch::PREFIX;
@@ -32,14 +32,8 @@ pub struct CgroupMounts {
 
 impl CgroupMounts {
     /// Finds them in this process's mount namespace.
-    ///
-    /// # Errors
-    /// The cpu controller is nowhere, or the mount table cannot be read.
     pub fn find() -> Result<Self, NoCgroups> {
-        let root = Root::host();
-        let unreadable = |e: evenkeel_linux::ReadError| NoCgroups(e.to_string());
-        let found = Hierarchies::read(&root).map_err(unreadable)?;
-        let mounts = root.parse("proc/self/mountinfo", mountinfo::parse).map_err(unreadable)?;
+        let found = Hierarchies::read(&Root::host()).map_err(|error| NoCgroups(error.to_string()))?;
         let Some(cpu) = found.cpu else {
             return Err(NoCgroups(
                 "no cgroup file system with the cpu controller is mounted; mount cgroup2 on /sys/fs/cgroup, or run \
@@ -48,21 +42,12 @@ impl CgroupMounts {
             ));
         };
         let cpu_mount = PathBuf::from(&cpu.mount_point);
-        if cpu.v2 {
-            let controllers = fs::read_to_string(cpu_mount.join("cgroup.controllers")).unwrap_or_default();
-            let has = |name: &str| {
-                controllers.split_ascii_whitespace().any(|c| c == name).then(|| cpu_mount.clone())
-            };
-            let (cpuset, memory) = (has("cpuset"), has("memory"));
-            return Ok(Self { cpuacct: None, cpuset, memory, cpu, cpu_mount });
-        }
-        let v1 = |name: &str| {
-            let mount = mounts
-                .iter()
-                .find(|m| m.fs_type == "cgroup" && m.super_options.iter().any(|option| option == name))?;
-            Some(PathBuf::from(&mount.mount_point)).filter(|path| *path != cpu_mount)
+        let mount = |found: Option<Hierarchy>| {
+            let mount =
+                found.filter(|found| found.v2 == cpu.v2).map(|found| PathBuf::from(found.mount_point));
+            mount.filter(|mount| cpu.v2 || *mount != cpu_mount)
         };
-        let (cpuacct, cpuset, memory) = (v1("cpuacct"), v1("cpuset"), v1("memory"));
+        let (cpuacct, cpuset, memory) = (mount(found.cpuacct), mount(found.cpuset), mount(found.memory));
         Ok(Self { cpuacct, cpuset, memory, cpu, cpu_mount })
     }
 

@@ -16,7 +16,9 @@ use evenkeel_lab::net::namespace::{Namespace, enter};
 use evenkeel_lab::net::wiring::{Nic, Wiring, tenant_address};
 use evenkeel_lab::net::{NetError, iproute};
 use evenkeel_lab::tenant::{Layout, Starter};
+use evenkeel_linux::Root;
 use evenkeel_linux::group::Cgroup;
+use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_linux::testing::TestChild;
 use evenkeel_workload::Kind;
 use evenkeel_workload::load::LoadSpec;
@@ -46,14 +48,14 @@ impl Drop for Group {
 fn sender(namespace: &Namespace, group: &Group, to: SocketAddr) -> TestChild {
     use std::os::unix::process::CommandExt;
     let handle = namespace.handle().unwrap();
-    let procs = group.0.entrance().unwrap();
+    let (procs, parent) = (group.0.entrance().unwrap(), std::process::id());
     let mut command = Command::new(binary());
     command.args(["load", "stream", &format!("--connect={to}")]).stdout(Stdio::null());
     // SAFETY: async-signal-safe system calls on descriptors the closure owns.
     unsafe {
         command.pre_exec(move || {
             use std::io::Write;
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+            evenkeel_linux::children::signal_at_end_of(parent, libc::SIGKILL)?;
             (&procs).write_all(b"0")?;
             enter(handle.as_fd())
         })
@@ -74,9 +76,8 @@ fn make_root(namespace: &Namespace, link: &str) -> Result<String, NetError> {
 }
 
 fn unified() -> PathBuf {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let line = text.lines().find(|line| line.contains(" - cgroup2 ")).expect("a cgroup v2 mount");
-    line.split(' ').nth(4).unwrap().into()
+    let found = Hierarchies::read(&Root::host()).unwrap().unified;
+    found.expect("a cgroup v2 mount").mount_point.into()
 }
 
 #[test]

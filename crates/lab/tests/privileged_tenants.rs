@@ -11,7 +11,8 @@ use common::binary;
 use evenkeel_lab::launch::sweep_stale;
 use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::tenant::{Layout, Starter, Tenants};
-use evenkeel_linux::testing::until;
+use evenkeel_linux::cgroupfs::processes;
+use evenkeel_linux::testing::{comm, until};
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::{LoadSampler, LoadSpec};
@@ -39,13 +40,11 @@ fn each_place_holds_its_loads_and_is_gone_afterwards() {
         assert_eq!(tenants.members.len(), 3);
         assert!((tenants.wanted_pct() - 6.0).abs() < 1e-9);
         for member in &tenants.members {
-            let comm = fs::read_to_string(format!("/proc/{}/comm", member.pid)).unwrap();
-            assert_eq!(comm, "ek-lab-test\n");
+            assert_eq!(comm(member.pid), "ek-lab-test");
             match &member.cgroup {
                 None => assert_eq!(place, Layout::Process),
                 Some(group) => {
-                    let procs = fs::read_to_string(cpu_dir(&group.path).join("cgroup.procs")).unwrap();
-                    assert!(procs.lines().any(|l| l == member.pid.to_string()), "{procs}");
+                    assert!(processes(&cpu_dir(&group.path)).contains(&member.pid));
                     assert!(made.contains(group));
                 }
             }

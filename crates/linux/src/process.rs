@@ -7,9 +7,6 @@ use crate::Root;
 use crate::pid_stat::{self, PidStat};
 
 /// When a thread started, clock ticks since boot: field 22 of its `stat`.
-///
-/// # Errors
-/// It has ended, or its `stat` cannot be read.
 pub fn start_time(pid: u32, tid: u32) -> io::Result<u64> {
     Ok(stat(pid, tid)?.start_time)
 }
@@ -34,7 +31,8 @@ pub fn threads(pid: u32) -> Vec<u32> {
     Root::host().numbers(format!("proc/{pid}/task")).unwrap_or_default()
 }
 
-fn stat(pid: u32, tid: u32) -> io::Result<PidStat> {
+/// What its `stat` says of a thread.
+pub fn stat(pid: u32, tid: u32) -> io::Result<PidStat> {
     let path = format!("/proc/{pid}/task/{tid}/stat");
     // A name may hold any bytes.
     let text = fs::read(&path)?;

@@ -10,7 +10,7 @@ use evenkeel_base::{Sample, TaskId, TaskSample};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::task::{Room, TaskProbe};
 use evenkeel_linux::mountinfo::Hierarchies;
-use evenkeel_linux::testing::{TestCgroup, TestChild, schedstat, until};
+use evenkeel_linux::testing::{TestCgroup, TestChild, comm, schedstat, until};
 use evenkeel_linux::{Root, pid_stat};
 use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampler, Sampling, Select};
 
@@ -158,9 +158,7 @@ fn both_ways_tell_the_same_of_a_task_renamed_moved_and_rescheduled() {
     assert_eq!(first, second);
     assert_eq!(first.1, "sh");
     std::io::Write::write_all(child.0.stdin.as_mut().unwrap(), b"go\n").unwrap();
-    until("it is another program", || {
-        std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == "sleep\n"
-    });
+    until("it is another program", || comm(pid) == "sleep");
     group.add(pid);
     let attr = evenkeel_base::SchedAttr {
         policy: evenkeel_base::SchedPolicy::Batch,

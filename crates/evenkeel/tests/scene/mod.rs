@@ -10,7 +10,8 @@ use std::process::{Command, Output};
 
 use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{CpuQuota, Knob, Setting, Target, TaskId};
-use evenkeel_linux::testing::{TestCgroup, TestChild};
+use evenkeel_linux::cgroupfs::processes;
+use evenkeel_linux::testing::{TestCgroup, TestChild, comm};
 pub use evenkeel_linux::testing::{TestProcess as Process, until};
 pub use program::{Ended, end};
 
@@ -98,6 +99,10 @@ impl Group {
         self.0.set_quota(quota).unwrap();
     }
 
+    pub fn add(&self, pid: u32) {
+        self.0.add(pid).unwrap();
+    }
+
     /// All files of the cpu controller that hold a setting.
     pub fn files(&self) -> BTreeMap<String, String> {
         self.0.settings()
@@ -105,8 +110,7 @@ impl Group {
 
     /// Process numbers of those in it now.
     pub fn processes(&self) -> Vec<u32> {
-        let text = std::fs::read_to_string(self.dir().join("cgroup.procs")).unwrap();
-        text.lines().map(|line| line.parse().unwrap()).collect()
+        processes(self.dir())
     }
 
     /// Starts a program in it, in a process group of its own.
@@ -157,9 +161,8 @@ pub fn crowd(group: &Group) -> Vec<Process> {
         })
         .collect();
     until("the loads run", || {
-        group.processes().iter().all(|pid| {
-            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() != "sh")
-        }) && group.processes().len() == crowd.len()
+        let pids = group.processes();
+        pids.len() == crowd.len() && pids.into_iter().all(|pid| !matches!(comm(pid).as_str(), "" | "sh"))
     });
     crowd
 }

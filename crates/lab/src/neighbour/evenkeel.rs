@@ -50,9 +50,6 @@ impl Evenkeel {
     }
 
     /// Ends it once it has restored everything, and says what it chose.
-    ///
-    /// # Errors
-    /// It failed, or does not end: its last words.
     pub fn end(mut self) -> Result<Chosen, String> {
         if !self.has_ended() {
             return Err(format!("evenkeel did not end within 30 s; {}", self.last_words()));

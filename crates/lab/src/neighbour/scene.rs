@@ -198,9 +198,6 @@ impl Counters {
 
 impl Asking {
     /// What those who asked saw, into what was used meanwhile.
-    ///
-    /// # Errors
-    /// They did not say it, or failed.
     pub fn tell(mut self, into: &mut Measured) -> Result<(), String> {
         let until = std::time::Instant::now() + TELLS_WITHIN;
         while !self.process.finished() {

@@ -62,9 +62,6 @@ impl Namespace {
     }
 
     /// Runs a closure on a thread inside. Sockets it makes stay in this namespace wherever they are used afterwards.
-    ///
-    /// # Errors
-    /// What the closure answers, or that the namespace cannot be entered.
     pub fn run<T: Send>(&self, inside: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         on_thread(|| {
             enter(self.fd.as_fd())?;
@@ -99,9 +96,6 @@ impl Namespace {
 }
 
 /// Puts the calling thread into a network namespace. Only async-signal-safe calls: fit for `pre_exec`.
-///
-/// # Errors
-/// The kernel's answer: EPERM without CAP_SYS_ADMIN.
 pub fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: an open descriptor and a flag; acts on the calling thread only.
     check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })

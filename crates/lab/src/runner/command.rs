@@ -18,8 +18,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use evenkeel_linux::children::end_with;
-use evenkeel_linux::pid_stat;
-use evenkeel_linux::process::threads;
+use evenkeel_linux::process::{self, threads};
+use evenkeel_linux::schedstat;
 
 /// How often threads are looked at.
 const SAMPLE_MS: u64 = 50;
@@ -221,16 +221,15 @@ impl Seen {
     fn look(&mut self, pid: u32) {
         for tid in threads(pid) {
             let dir = format!("/proc/{pid}/task/{tid}");
-            let stat = std::fs::read_to_string(format!("{dir}/stat")).ok();
-            let Some(stat) = stat.and_then(|text| pid_stat::parse(&text).ok()) else { continue };
+            let Ok(stat) = process::stat(pid, tid) else { continue };
             if let Some(cpu) = stat.cpu {
                 self.cpus.insert(cpu);
             }
-            let schedstat = std::fs::read_to_string(format!("{dir}/schedstat")).unwrap_or_default();
+            let counted = std::fs::read(format!("{dir}/schedstat")).ok();
             let sched = std::fs::read_to_string(format!("{dir}/sched")).unwrap_or_default();
             let migrations = sched.lines().find(|line| line.starts_with("se.nr_migrations"));
             let thread = Thread {
-                waited_ns: schedstat.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()),
+                waited_ns: counted.and_then(|text| Some(schedstat::parse_bytes(&text)?.waited_ns)),
                 migrations: migrations.and_then(|line| line.rsplit(':').next()?.trim().parse().ok()),
             };
             self.threads.insert((tid, stat.start_time), thread);

@@ -147,9 +147,6 @@ impl Drop for VictimGroup {
 
 impl Victim {
     /// Starts a command under a rule with nothing used yet.
-    ///
-    /// # Errors
-    /// Its cgroup cannot be made, or the program not be started.
     pub fn start(order: &VictimCommand<'_>, rule: Rule, mounts: &CgroupMounts) -> Result<Self, LaunchError> {
         let clean: String = order.name.chars().filter(char::is_ascii_alphanumeric).collect();
         let cgroup = VictimGroup::make(mounts, &format!("evenkeel-lab-{}-0-{clean}", std::process::id()))?;

@@ -27,9 +27,6 @@ impl<W: Write> Archive<W> {
     }
 
     /// An executable file.
-    ///
-    /// # Errors
-    /// As the writer; a file of 4 GiB or more.
     pub fn file(&mut self, name: &str, data: &[u8]) -> io::Result<()> {
         self.entry(name, FILE, (0, 0), data)
     }

@@ -158,9 +158,6 @@ fn module_files(kernel: &Path, release: &str) -> Vec<(&'static str, PathBuf)> {
 }
 
 /// Writes an initramfs of files, each with its name inside, and of the libraries that programs among them were linked against.
-///
-/// # Errors
-/// A file cannot be read, or the image cannot be written.
 pub fn pack(to: &Path, files: &[(&str, &Path)]) -> io::Result<()> {
     write(to, files, &[])
 }

@@ -110,9 +110,6 @@ pub fn role_of(name: &str) -> Role {
 }
 
 /// Makes a tap device in a namespace. It goes with its descriptor.
-///
-/// # Errors
-/// No `/dev/net/tun`, or no right.
 pub fn tap(namespace: &Namespace, name: &str) -> Result<OwnedFd, NetError> {
     let made = namespace.run(|| {
         let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
@@ -149,9 +146,6 @@ pub fn find_emulator() -> Result<PathBuf, VmError> {
 
 impl Machine {
     /// Starts it; does not wait until it is up.
-    ///
-    /// # Errors
-    /// qemu is not installed or cannot be started.
     pub fn start(image: &Image, spec: Spec<'_>) -> Result<Self, VmError> {
         let program = find_emulator()?;
         let dir = PrivateDir::temporary().map_err(|e| VmError::system("making a directory", e))?;
