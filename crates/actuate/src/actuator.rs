@@ -54,9 +54,6 @@ impl<K: Kernel> Actuator<K> {
     }
 
     /// As [`Actuator::open`], with the journal kept elsewhere.
-    ///
-    /// # Errors
-    /// As [`Actuator::open`].
     pub fn open_on(
         mut kernel: K,
         mut medium: Box<dyn Medium>,
@@ -76,9 +73,6 @@ impl<K: Kernel> Actuator<K> {
     }
 
     /// As [`Actuator::resume`], with the journal kept elsewhere.
-    ///
-    /// # Errors
-    /// As [`Actuator::resume`].
     pub fn resume_on(
         mut kernel: K,
         mut medium: Box<dyn Medium>,

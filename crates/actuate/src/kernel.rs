@@ -88,17 +88,11 @@ pub trait Kernel {
     fn write(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError>;
 
     /// Writes an original back. It is not done where an owner that remembers another value could not be told, even if the kernel has it.
-    ///
-    /// # Errors
-    /// As [`Kernel::write`].
     fn write_back(&mut self, target: &Target, to: &Setting) -> Result<(), KernelError> {
         self.write(target, to)
     }
 
     /// Who has this number now.
-    ///
-    /// # Errors
-    /// [`KernelError::Gone`] when nobody has.
     fn identity(&mut self, tid: u32) -> Result<TaskFacts, KernelError>;
 
     /// Whether the task with this identity still exists (a zombie does: its number is not free).
@@ -115,9 +109,6 @@ pub trait Kernel {
 
     /// A number that no other cgroup has had under the same path in this boot (the directory's inode), and no other link
     /// under the same name (its index); 0 for what needs none.
-    ///
-    /// # Errors
-    /// [`KernelError::Gone`] when there is no such cgroup or link.
     fn identity_of(&mut self, target: &Target, knob: Knob) -> Result<u64, KernelError>;
 
     /// [`Kernel::identity_of`] of every cgroup that has this property; `None` where not all of the host's cgroups can be seen.
@@ -131,9 +122,6 @@ pub trait Kernel {
     }
 
     /// The widest affinity a task can have now: its effective cpuset's online CPUs.
-    ///
-    /// # Errors
-    /// [`KernelError::Gone`] when the task is no more.
     fn widest_affinity(&mut self, id: TaskId) -> Result<CpuSet, KernelError>;
 
     /// Whether tasks can have a slice of their own (Linux 6.12 and later).

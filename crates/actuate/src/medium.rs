@@ -33,9 +33,6 @@ pub trait Medium {
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
 
     /// Replaces the journal by these bytes, at once: after a crash either the old or the new one is there.
-    ///
-    /// # Errors
-    /// When the old journal is still in place.
     fn replace(&mut self, bytes: &[u8], survives: Survives) -> io::Result<()>;
 
     /// Appends. A failed append leaves the journal as it was.
@@ -48,9 +45,6 @@ pub trait Medium {
     fn set_aside(&mut self) -> io::Result<PathBuf>;
 
     /// Removes the journal, and before it what was remembered.
-    ///
-    /// # Errors
-    /// When one of them is still there.
     fn remove(&mut self) -> io::Result<()>;
 
     /// What was remembered of a decision, see [`crate::Actuator::remember`]; `None` when nothing was.
@@ -58,15 +52,9 @@ pub trait Medium {
 
     /// Remembers these bytes in place of what was remembered before; after a crash either is there. They survive what the
     /// journal survives: a kill.
-    ///
-    /// # Errors
-    /// When what was remembered before still is.
     fn replace_decision(&mut self, bytes: &[u8]) -> io::Result<()>;
 
     /// Forgets what was remembered.
-    ///
-    /// # Errors
-    /// When it is still there.
     fn remove_decision(&mut self) -> io::Result<()>;
 
     /// Name of the journal, for messages.
@@ -169,9 +157,6 @@ fn note_holder(mut lock: &File, path: &Path) {
 }
 
 /// Takes another lock of a state directory, by the name of its file; it is held as long as the file is open.
-///
-/// # Errors
-/// [`OpenError::Busy`] when another process has it.
 pub fn lock_file(dir: &Path, name: &str) -> Result<File, OpenError> {
     let path = dir.join(name);
     let lock = take(StateDir::open(dir)?.file(name, OFlags::RDWR | OFlags::CREATE)?, &path, 0)?;
@@ -181,9 +166,6 @@ pub fn lock_file(dir: &Path, name: &str) -> Result<File, OpenError> {
 
 impl FileMedium {
     /// Takes the lock of a state directory, creating the directory (mode 0700) if needed.
-    ///
-    /// # Errors
-    /// [`OpenError::Busy`] when another process has it.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         make_private(dir).map_err(|error| OpenError::Io { path: dir.into(), error })?;
         Self::open_existing(dir)

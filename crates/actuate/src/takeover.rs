@@ -91,17 +91,11 @@ impl<K: Kernel> Actuator<K> {
     }
 
     /// Keeps bytes next to the journal that a successor is to know: which of the changes belong to which decision.
-    ///
-    /// # Errors
-    /// They could not be written; what was remembered before is still there.
     pub fn remember(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.ledger_mut().remember(bytes)
     }
 
     /// Forgets what was remembered: a successor restores everything.
-    ///
-    /// # Errors
-    /// It is still there.
     pub fn forget(&mut self) -> io::Result<()> {
         self.ledger_mut().forget()
     }

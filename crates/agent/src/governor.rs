@@ -190,9 +190,6 @@ pub fn check_instance(name: &str) -> Result<(), String> {
 impl Auto {
     /// For tasks that could use so many CPUs, if known of these; quotas have this period. `instance` names the instance type
     /// where the firmware does not.
-    ///
-    /// # Errors
-    /// In words: an instance type that is not known.
     pub fn new(
         (cpus, within): (f64, Option<CpuSet>),
         period: Duration,

@@ -9,9 +9,6 @@ use crate::error::AgentError;
 const OLDEST: (u32, u32) = (5, 15);
 
 /// Asked before anything of this host is changed, by whichever command; what restores does not ask.
-///
-/// # Errors
-/// [`AgentError::OldKernel`]: changes are tested on newer kernels only.
 pub fn may_change_host() -> Result<(), AgentError> {
     may_change(read_release(&Root::host()).ok().as_deref())
 }

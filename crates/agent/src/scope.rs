@@ -65,9 +65,6 @@ pub struct Scope {
 
 impl Scope {
     /// Reads scopes as given on the command line. None at all means all containers and virtual machines.
-    ///
-    /// # Errors
-    /// Names the text that is not a scope.
     pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, ScopeError> {
         let mut scope = Self { include: Vec::new(), exclude: Vec::new(), texts: Vec::new() };
         for text in texts {

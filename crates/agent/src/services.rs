@@ -24,9 +24,6 @@ impl Agent {
     }
 
     /// Before the first decision nobody may be both. Later on, who turns out to be is part of the service.
-    ///
-    /// # Errors
-    /// Names the task that is both.
     pub(crate) fn check_tiers(&self, observation: &Observation) -> Result<(), AgentError> {
         let Some(background) = self.config.background.as_ref().filter(|_| self.decisions.trials == 0) else {
             return Ok(());

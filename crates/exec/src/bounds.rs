@@ -93,9 +93,6 @@ fn millis(usec: u64) -> String {
 }
 
 /// The quota of a limit: rounded to the microsecond, checked against what the kernel takes.
-///
-/// # Errors
-/// In words, with what to do.
 pub fn quota(limit: Option<CpuLimit>, period: Duration, burst: Duration) -> Result<CpuQuota, String> {
     let usec = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let (period_usec, burst_usec) = (usec(period), usec(burst));

@@ -133,9 +133,6 @@ impl Running<'_> {
 }
 
 /// Runs a command and waits for its end; `tick` is called ten times a second.
-///
-/// # Errors
-/// It could not be started, or not inside its bounds.
 pub fn run(spec: &Spec, tick: &mut dyn FnMut(&Running<'_>)) -> Result<Account, ExecError> {
     for dir in sweep(&spec.records) {
         tracing::info!("{}, left by an earlier evenkeel exec, is still in use", dir.display());

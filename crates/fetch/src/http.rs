@@ -39,9 +39,6 @@ pub struct Address {
 }
 
 /// An http:// address.
-///
-/// # Errors
-/// It is no address of this kind, in words.
 pub fn parse(url: &str) -> Result<Address, String> {
     let Some(rest) = url.strip_prefix("http://") else {
         return Err(format!("{url:?}: only http:// addresses are asked"));
@@ -50,9 +47,6 @@ pub fn parse(url: &str) -> Result<Address, String> {
 }
 
 /// An http:// or https:// address.
-///
-/// # Errors
-/// It is neither kind of address, in words.
 pub fn parse_either(url: &str) -> Result<Address, String> {
     let (rest, is_tls) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
         (Some(rest), _) => (rest, true),

@@ -108,9 +108,6 @@ impl Selector {
     }
 
     /// A metric of this name, and of these labels where there are others besides.
-    ///
-    /// # Errors
-    /// In words: it is no name of a metric.
     pub fn new(name: &str, labels: &BTreeMap<String, String>) -> Result<Self, String> {
         let mut selector = Self::parse(name)?;
         selector.0.labels.extend(labels.clone());

@@ -60,9 +60,6 @@ impl fmt::Display for Fault {
 }
 
 /// Runs a target once.
-///
-/// # Errors
-/// What is wrong.
 pub fn check(target: &Target, input: &[u8]) -> Result<(), Fault> {
     // Unoptimised code is some ten times slower.
     let slower = if cfg!(feature = "libfuzzer") { 1 } else { 10 };

@@ -16,9 +16,6 @@ pub fn folder(target: &Target) -> PathBuf {
 
 /// All samples of a target with their files: its folder, and what it shares with other tests. Those longer than an input may be are
 /// cut.
-///
-/// # Errors
-/// A file or folder that is named is not there.
 pub fn samples(target: &Target) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut files = Vec::new();
     let own = folder(target);
@@ -64,9 +61,6 @@ fn list(folder: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Keeps an input that failed, so that every later run tries it; the file.
-///
-/// # Errors
-/// As the system says.
 pub fn keep(target: &Target, input: &[u8]) -> io::Result<PathBuf> {
     let folder = folder(target);
     std::fs::create_dir_all(&folder)?;

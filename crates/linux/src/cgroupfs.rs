@@ -71,9 +71,6 @@ pub fn parse_signed(text: &str) -> Result<i64, ParseError> {
 }
 
 /// Reads a list of CPUs or nodes.
-///
-/// # Errors
-/// Anything but the kernel's list notation.
 pub fn parse_list(text: &str) -> Result<CpuSet, ParseError> {
     text.parse().map_err(|_| ParseError::expected("a list", 1, "a list such as 0-3,8", text.trim_end()))
 }
@@ -107,9 +104,6 @@ pub fn processes_below(dir: &Path) -> Vec<u32> {
 }
 
 /// Reads a group's weight and bandwidth. The root group has neither on v2; everything missing is `None`.
-///
-/// # Errors
-/// A file that exists and cannot be read or understood.
 pub fn read_cpu_limits(root: &Root, cpu: &Hierarchy, path: &str) -> Result<CpuLimits, ReadError> {
     let dir = cpu.dir(path);
     let number = |name: &str| root.parse_optional(format!("{dir}/{name}"), parse_number);
@@ -138,9 +132,6 @@ pub fn read_cpu_limits(root: &Root, cpu: &Hierarchy, path: &str) -> Result<CpuLi
 }
 
 /// Effective CPUs of a group: its own file or, where the controller is not enabled, the nearest ancestor's.
-///
-/// # Errors
-/// A file that exists and cannot be read or understood.
 pub fn read_effective_cpus(root: &Root, cpuset: &Hierarchy, path: &str) -> Result<Option<CpuSet>, ReadError> {
     let name = if cpuset.v2 { "cpuset.cpus.effective" } else { "cpuset.effective_cpus" };
     read_upwards(path, |at| optional(root.parse(format!("{}/{name}", cpuset.dir(at)), parse_list)))

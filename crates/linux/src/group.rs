@@ -74,9 +74,6 @@ impl Cgroup {
     }
 
     /// One write to one of its files, as the kernel wants it. The line end lets an empty value through.
-    ///
-    /// # Errors
-    /// No such file, or the kernel refuses the value.
     pub fn write(&self, file: &str, value: &str) -> Result<(), GroupError> {
         let path = self.dir.join(file);
         let written = OpenOptions::new()
@@ -102,9 +99,6 @@ impl Cgroup {
     }
 
     /// Sets the weight in the number of this version: `cpu.weight` of v2, `cpu.shares` of v1.
-    ///
-    /// # Errors
-    /// No such file, or the kernel refuses the value.
     pub fn set_raw_weight(&self, to: u64) -> Result<(), GroupError> {
         self.write(self.weight_file(), &to.to_string())
     }
@@ -215,9 +209,6 @@ impl Cgroup {
     }
 
     /// v1: a new cpuset is empty, and no task can enter it before it has CPUs and memory nodes. Gives it its parent's.
-    ///
-    /// # Errors
-    /// The parent's cannot be read, or the kernel refuses them.
     pub fn inherit_cpuset(&self) -> Result<(), GroupError> {
         let parent = self.dir.parent().unwrap_or(&self.dir);
         for (file, effective) in

@@ -53,9 +53,6 @@ pub fn parse_retransmits(text: &str) -> Result<u64, ParseError> {
 }
 
 /// Of the namespace that a process is in.
-///
-/// # Errors
-/// A file is there and cannot be read, or is malformed.
 pub fn read(root: &Root, pid: u32) -> Result<Counters, ReadError> {
     let traffic = root.parse_optional(format!("proc/{pid}/net/dev"), parse_dev)?;
     Ok(Counters {

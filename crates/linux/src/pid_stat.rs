@@ -40,9 +40,6 @@ pub struct PidStat {
 }
 
 /// Reads the one line. The name ends at the last closing parenthesis: it may hold any character itself.
-///
-/// # Errors
-/// Anything the kernel would not write.
 pub fn parse(text: &str) -> Result<PidStat, ParseError> {
     let bad = |what: &str| ParseError::expected(FILE, 1, what, text);
     let (pid, rest) = text.split_once(" (").ok_or_else(|| bad("a number and a name in parentheses"))?;

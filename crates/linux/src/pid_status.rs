@@ -23,9 +23,6 @@ pub struct PidStatus {
 }
 
 /// Reads the `Key:\tvalue` lines.
-///
-/// # Errors
-/// A known key with a value that is not a number or a list.
 pub fn parse(text: &str) -> Result<PidStatus, ParseError> {
     let mut status = PidStatus::default();
     for (index, line) in text.lines().enumerate() {

@@ -12,9 +12,6 @@ pub struct Stall {
 }
 
 /// Reads the `some` line (`full` means nothing for the whole host's CPUs).
-///
-/// # Errors
-/// No such line, or not as the kernel writes it.
 pub fn parse(text: &str) -> Result<Stall, ParseError> {
     let bad = || ParseError::expected("pressure", 1, "`some avg10=.. total=..`", text);
     let words = text.lines().find_map(|line| line.strip_prefix("some ")).ok_or_else(bad)?;

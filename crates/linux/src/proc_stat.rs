@@ -20,9 +20,6 @@ pub struct ProcStat {
 }
 
 /// Reads the text. Kernels add fields at the end of a line; fields that are missing are unknown.
-///
-/// # Errors
-/// A `cpu` line without numbers, or no `cpu` line at all.
 pub fn parse(text: &str) -> Result<ProcStat, ParseError> {
     let mut stat = ProcStat::default();
     let mut any = false;

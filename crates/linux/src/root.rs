@@ -96,9 +96,6 @@ impl Root {
     }
 
     /// The text of a file, `None` if there is none.
-    ///
-    /// # Errors
-    /// [`ReadError::Io`] for anything but absence.
     pub fn read_optional(&self, relative: impl AsRef<Path>) -> Result<Option<String>, ReadError> {
         optional(self.read(relative))
     }
@@ -115,9 +112,6 @@ impl Root {
     }
 
     /// Like [`Root::parse`], `None` if the file does not exist.
-    ///
-    /// # Errors
-    /// As [`Root::parse`], absence excepted.
     pub fn parse_optional<T>(
         &self,
         relative: impl AsRef<Path>,

@@ -55,9 +55,6 @@ pub fn parse_bytes(text: &[u8]) -> Option<SchedStat> {
 }
 
 /// Reads the three numbers.
-///
-/// # Errors
-/// Anything but three numbers.
 pub fn parse(text: &str) -> Result<SchedStat, ParseError> {
     parse_bytes(text.as_bytes())
         .ok_or_else(|| ParseError::expected("/proc/PID/schedstat", 1, "three numbers", text))

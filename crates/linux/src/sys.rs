@@ -105,9 +105,6 @@ pub fn sched_setattr(tid: u32, attr: &RawSchedAttr) -> io::Result<()> {
 }
 
 /// CPUs a thread may run on (`tid` 0 is the caller), any number of CPUs.
-///
-/// # Errors
-/// `ESRCH` when no such thread exists.
 pub fn getaffinity(tid: u32) -> io::Result<CpuSet> {
     let mut words = vec![0u64; 16];
     loop {

@@ -48,9 +48,6 @@ pub struct Cache {
 }
 
 /// Caches of a CPU by level; empty when the kernel does not say.
-///
-/// # Errors
-/// A file that exists and is unreadable or malformed.
 pub fn read_caches(root: &Root, cpu: u32) -> Result<Vec<Cache>, ReadError> {
     let dir = format!("{CPU_DIR}/cpu{cpu}/cache");
     let indices = match root.numbered(&dir, "index") {
@@ -78,9 +75,6 @@ pub fn read_caches(root: &Root, cpu: u32) -> Result<Vec<Cache>, ReadError> {
 }
 
 /// Memory of a node in bytes, from the `MemTotal` line of its `meminfo`.
-///
-/// # Errors
-/// No such line.
 pub fn parse_node_meminfo(text: &str) -> Result<u64, ParseError> {
     text.lines()
         .find_map(|line| {

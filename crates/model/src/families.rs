@@ -40,9 +40,6 @@ struct File {
 }
 
 /// All families known.
-///
-/// # Errors
-/// In words; the built-in file has none (tested).
 pub fn parse(text: &str) -> Result<Vec<Family>, String> {
     toml::from_str::<File>(text).map(|file| file.family).map_err(|error| error.to_string())
 }

@@ -202,9 +202,6 @@ fn choose_from(found: &Scenario, (before, waited): (f64, f64)) -> Result<Option<
 }
 
 /// Decides about one host.
-///
-/// # Errors
-/// A host that cannot be simulated; [`draw`] draws none.
 pub fn judge(seed: u64) -> Result<Verdict, SpecError> {
     let mut found = draw(seed);
     found.seed = seed.wrapping_mul(2).wrapping_add(1);

@@ -157,9 +157,6 @@ impl Recording {
     }
 
     /// Reads what [`Self::write`] wrote.
-    ///
-    /// # Errors
-    /// It is cut off, too large, or something else.
     pub fn read(from: impl Read) -> Result<Self, RecordingError> {
         let other = |why: &str| RecordingError::Other(why.to_owned());
         let mut from = io::BufReader::with_capacity(1 << 16, from);

@@ -38,9 +38,6 @@ impl<T> Table<T> {
     /// The bytes of a Parquet file (zstd). `about` says of the whole file what no column does, as its key-value metadata.
     ///
     /// Columns have the names of CSV's. Unknown and absent values are null. Instants are timestamps in milliseconds, UTC.
-    ///
-    /// # Errors
-    /// A field that gives a value of another kind than it was made for.
     pub fn parquet<'a>(
         &self,
         rows: impl IntoIterator<Item = &'a T>,

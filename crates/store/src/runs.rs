@@ -175,9 +175,6 @@ impl Store {
     }
 
     /// A run with its stages and the changes in force (or, for one that ended, in force at its end).
-    ///
-    /// # Errors
-    /// [`StoreError::NoRun`]; when it cannot be read.
     pub fn run(&self, run: RunId) -> Result<StoredRun, StoreError> {
         let wrap = self.wrap();
         let mut statement = self
@@ -210,9 +207,6 @@ impl Store {
     }
 
     /// Up to when a run lasted: to its end, or where it was killed to the start of the next one. `None`: it may go on.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn until_ns(&self, run: &StoredRun) -> Result<Option<u64>, StoreError> {
         if run.ended_ns.is_some() {
             return Ok(run.ended_ns);

@@ -53,9 +53,6 @@ pub enum TerminalError {
 }
 
 /// Shows the screens until the user ends them.
-///
-/// # Errors
-/// The host cannot be observed from the start, or the terminal is none.
 pub fn run(options: Options, host: Arc<dyn Host>) -> Result<(), TerminalError> {
     let observing =
         ObserverOptions { sampling: options.sampling, switches: Select::All, ..ObserverOptions::default() };

@@ -33,9 +33,6 @@ fn step(value: f64, from: &[f64]) -> usize {
 impl Skin {
     /// By the environment: `NO_COLOR`, `TERM`, and the character set in `LC_ALL`, `LC_CTYPE` or `LANG` where one of them is
     /// set.
-    ///
-    /// # Errors
-    /// [`DUMB`].
     pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, &'static str> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let term = set("TERM").unwrap_or_default();

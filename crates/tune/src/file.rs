@@ -265,9 +265,6 @@ pub struct Tune {
 
 impl Tune {
     /// Reads and checks a file's text.
-    ///
-    /// # Errors
-    /// With path and line: not the TOML expected, or values that make no sense.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
         let file: TuneFile = toml::from_str(text).map_err(|e| FileError::from_toml(path, text, &e))?;
         Checker { path, text }.check(file)

@@ -222,9 +222,6 @@ fn hopeless(tune: &Tune, records: &[TrialRecord]) -> Result<(), TuneError> {
 }
 
 /// The file's text, read and checked.
-///
-/// # Errors
-/// It cannot be read, or is not what is expected (path and line are named).
 pub fn load(path: &Path) -> Result<Tune, String> {
     let text = evenkeel_linux::input::read_text(path).map_err(|e| format!("{}: {e}", path.display()))?;
     Tune::parse(path, &text).map_err(|e| e.to_string())

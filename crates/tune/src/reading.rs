@@ -137,9 +137,6 @@ impl Reading {
     }
 
     /// The value.
-    ///
-    /// # Errors
-    /// In words: not found, no number, no answer.
     pub(super) fn read(&self, measured: &Measured) -> Result<f64, String> {
         let value = match &self.source {
             Source::Regex(regex) => match of_regex(regex, &measured.stdout) {
@@ -207,9 +204,6 @@ fn without_commas(text: &str) -> Option<String> {
 }
 
 /// The number in the first group of the last match.
-///
-/// # Errors
-/// In words: no match, no number.
 pub fn of_regex(regex: &Regex, text: &str) -> Result<f64, String> {
     let found = regex.captures_iter(text).last().and_then(|c| c.get(1));
     match found {
@@ -219,9 +213,6 @@ pub fn of_regex(regex: &Regex, text: &str) -> Result<f64, String> {
 }
 
 /// The number at a JSON pointer of the last document in a text.
-///
-/// # Errors
-/// In words: no document, nothing there, no number.
 pub fn of_json(pointer: &str, text: &str) -> Result<f64, String> {
     // A program may write lines before its document; the last document counts.
     let document = serde_json::from_str::<serde_json::Value>(text.trim()).ok().or_else(|| {

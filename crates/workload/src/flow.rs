@@ -203,9 +203,6 @@ pub struct Listener {
 
 impl Listener {
     /// Listens, for so many threads.
-    ///
-    /// # Errors
-    /// The address is taken or not this host's.
     pub fn bind(address: SocketAddr, threads: u32) -> io::Result<Self> {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;

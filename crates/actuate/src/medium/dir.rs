@@ -12,17 +12,11 @@ use rustix::io::Errno;
 use super::OpenError;
 
 /// Makes a directory and those above it that are missing, for this user alone (mode 0700).
-///
-/// # Errors
-/// When it is not there afterwards.
 pub fn make_private(dir: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 /// Whether a directory is this user's alone to write to, so that what is in it, links too, comes from nobody else.
-///
-/// # Errors
-/// It is not, or not there.
 pub fn check_private(dir: &Path) -> Result<(), OpenError> {
     StateDir::open(dir).map(drop)
 }

@@ -67,9 +67,6 @@ pub struct ServiceRequests {
 
 /// Looks for endpoints and asks them from now on, in a thread of its own, which ends with the process. What was counted, and what
 /// there is to say once, goes to `tell` after each round.
-///
-/// # Errors
-/// No thread can be started.
 pub fn start(
     runtimes: Endpoints,
     mut tell: impl FnMut(Vec<ServiceRequests>, Vec<String>) + Send + 'static,

@@ -152,9 +152,6 @@ impl RecordArgs {
 
     /// Begins to record, where that is asked for: for the socket that hands out what was kept, and for notices of the server.
     /// Where the kernel cannot, that is told, and nothing is recorded.
-    ///
-    /// # Errors
-    /// The state directory cannot have the socket.
     pub fn start(
         &self,
         observer: &Observer,
@@ -256,9 +253,6 @@ fn is_kept(path: &Path) -> bool {
 }
 
 /// Asks the agent of this state directory for the last time.
-///
-/// # Errors
-/// No agent records, or it does not answer.
 pub fn ask(state_dir: &Path, last: Duration) -> Result<Recording, Failure> {
     let path = state_dir.join(SOCKET);
     let mut stream = UnixStream::connect(&path).map_err(|error| {

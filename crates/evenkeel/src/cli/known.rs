@@ -182,9 +182,6 @@ impl Known {
     }
 
     /// Restores everything, and ends the loads.
-    ///
-    /// # Errors
-    /// Names what could not be restored.
     pub fn end(self) -> Result<(), Failure> {
         let Self { agent, tenants, .. } = self;
         let back = agent.close("prove");

@@ -116,9 +116,6 @@ const MIN_DECIDE: Duration = Duration::from_secs(2);
 const MOST_HOLDOUT: f64 = 0.2;
 
 /// Share of the time that a change may be held out.
-///
-/// # Errors
-/// In words: none of the kind.
 pub fn holdout_share(share: f64) -> Result<f64, String> {
     let why = || format!("a share of the time, 0 (never) to {MOST_HOLDOUT}");
     (0.0..=MOST_HOLDOUT).contains(&share).then_some(share).ok_or_else(why)

@@ -74,17 +74,11 @@ fn last(now: Timestamp, when: When) -> Option<Timestamp> {
 }
 
 /// One moment past, wall clock, nanoseconds since 1970.
-///
-/// # Errors
-/// In words: there is no such time.
 pub(super) fn moment(now: Timestamp, when: When) -> anyhow::Result<u64> {
     last(now, when).map(ns).ok_or_else(|| anyhow!("there is no such time"))
 }
 
 /// The time meant: since so long ago, or from one instant to another; until now where no end is given.
-///
-/// # Errors
-/// In words: no beginning, or an end that is not after it.
 pub(super) fn span(
     now: Timestamp,
     since: Option<Duration>,

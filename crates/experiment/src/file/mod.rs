@@ -222,9 +222,6 @@ impl Experiment {
     }
 
     /// All points of the sweeps, crossed, each without sweeps. Without sweeps there is one, with an empty label.
-    ///
-    /// # Errors
-    /// What is wrong with which sweep.
     pub fn points(&self) -> Result<Vec<PlannedPoint>, Wrong> {
         let plain = Self { sweeps: Vec::new(), ..self.clone() };
         sweep::crossed(&plain, &self.sweeps)

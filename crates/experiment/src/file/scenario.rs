@@ -84,9 +84,6 @@ impl Experiment {
     }
 
     /// What the simulator reports of one repetition (from 0).
-    ///
-    /// # Errors
-    /// As [`Experiment::scenario`]; and what holds for tenants alone.
     pub fn simulate(&self, repetition: u32) -> Result<Report, Wrong> {
         if self.is_of_tenants() {
             return Err(Wrong::new(
@@ -99,9 +96,6 @@ impl Experiment {
     }
 
     /// The same with its tasks written as tenants: plain processes that want what the tasks want until their time is over.
-    ///
-    /// # Errors
-    /// What tenants cannot do, and with which part of the file.
     pub fn tasks_as_tenants(mut self) -> Result<Self, Wrong> {
         if !self.groups.is_empty() {
             let message = "a [[group]] of [[task]]s is for `evenkeel sim` alone; write them as [[tenant]]s, each with its \

@@ -34,9 +34,6 @@ pub struct PlannedPoint {
 }
 
 /// All points of the sweeps, crossed, each with what `plain` is there. Without sweeps there is one, with an empty label.
-///
-/// # Errors
-/// What is wrong with which sweep.
 pub(super) fn crossed(plain: &Experiment, sweeps: &[Sweep]) -> Result<Vec<PlannedPoint>, Wrong> {
     let fail =
         |sweep: usize, what: String| Wrong::new("[[sweep]]", sweep, format!("sweep {}: {what}", sweep + 1));

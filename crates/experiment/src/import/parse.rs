@@ -62,9 +62,6 @@ pub fn stamp(text: &str) -> Result<Timestamp, String> {
 }
 
 /// Reads a log.
-///
-/// # Errors
-/// The line (from 1) and what is wrong with it.
 pub fn parse(text: &str) -> Result<Log, (usize, String)> {
     let mut log = Log::default();
     // The run that was begun, by its number and line.

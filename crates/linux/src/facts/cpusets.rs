@@ -15,9 +15,6 @@ const MAX_DEPTH: usize = 24;
 
 /// Reads every group with `cpuset.cpus` or `cpuset.mems` configured, the root always; parents before children.
 /// Groups that vanish meanwhile are left out.
-///
-/// # Errors
-/// The hierarchy cannot be listed, or a file is malformed.
 pub fn read(root: &Root, cpuset: &Hierarchy) -> Result<Vec<CpusetGroup>, ReadError> {
     let mut found = Vec::new();
     let mut todo = vec![("/".to_owned(), 0)];

@@ -17,9 +17,6 @@ pub struct Line {
 }
 
 /// Reads the numbered lines of `/proc/interrupts`; each CPU's own (`LOC`, `RES`, ...) are left out.
-///
-/// # Errors
-/// The first line is not the list of CPUs.
 pub fn parse(text: &str) -> Result<BTreeMap<u32, Line>, ParseError> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();

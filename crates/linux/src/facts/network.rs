@@ -6,9 +6,6 @@ use evenkeel_base::facts::{Known, LinkQueues, Network, ReceiveQueue, TransmitQue
 use crate::{ParseError, ReadError, Root, cgroupfs};
 
 /// The CPUs' counts in a line of `/proc/softirqs`, such as `NET_RX`; CPUs with none are left out.
-///
-/// # Errors
-/// The first line is not the list of CPUs, or there is no such line.
 pub fn parse_softirqs(text: &str, name: &str) -> Result<Vec<(u32, u64)>, ParseError> {
     const FILE: &str = "/proc/softirqs";
     let header = text.lines().next().unwrap_or_default();

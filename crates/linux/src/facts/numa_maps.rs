@@ -33,9 +33,6 @@ pub fn parse(text: &str) -> Vec<(u32, u64)> {
 }
 
 /// Reads a process's memory by node; `None` if it has ended.
-///
-/// # Errors
-/// Unreadable (another user's process, a kernel without NUMA).
 pub fn read(root: &Root, tgid: u32) -> Result<Option<Vec<(u32, u64)>>, ReadError> {
     match root.read(format!("proc/{tgid}/numa_maps")) {
         Ok(text) => Ok(Some(parse(&text))),

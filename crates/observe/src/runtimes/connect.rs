@@ -20,9 +20,6 @@ pub const CRI_SOCKETS: [&str; 4] = [
 ];
 
 /// Connects to the CRI runtime behind a socket, which has so long for each answer.
-///
-/// # Errors
-/// Why nobody answers there, in words.
 pub async fn cri(socket: &Path, within: Duration) -> Result<Channel, String> {
     let path = socket.to_owned();
     // The address is not used: the connector opens the socket.

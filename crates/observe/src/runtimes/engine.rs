@@ -29,9 +29,6 @@ struct Refusal {
 
 impl Engine {
     /// Asks the engine behind a socket for its version.
-    ///
-    /// # Errors
-    /// Why no one answers in time, in words.
     pub fn connect(socket: &Path, within: Duration) -> Result<Self, String> {
         let body = ask(socket, "GET", "/version", None, within)?;
         // It goes into the path of each question.
@@ -45,9 +42,6 @@ impl Engine {
     }
 
     /// Asks for a path of the API, with a body of this kind where there is one; the body of the answer.
-    ///
-    /// # Errors
-    /// What the engine says when it refuses, or why it does not answer in time.
     pub fn ask(
         &self,
         method: &str,

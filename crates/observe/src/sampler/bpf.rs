@@ -67,9 +67,6 @@ pub(crate) struct ByBpf {
 
 impl ByBpf {
     /// Loads the programs.
-    ///
-    /// # Errors
-    /// [`ObserveError::Bpf`] when they cannot be loaded, others as for `/proc`.
     pub(crate) fn new(root: &Root) -> Result<Self, ObserveError> {
         if !root.path("proc/stat").exists() {
             return Err(ObserveError::NoProc { dir: root.dir().display().to_string() });

@@ -77,17 +77,11 @@ enum Way {
 impl Sampler {
     /// Prepares to sample a host or a tree by `/proc`. Raises this process's limit of descriptors to the hard limit;
     /// three quarters of it are used at most, tasks beyond are read by opening their files each time.
-    ///
-    /// # Errors
-    /// No `/proc` there, or the list of mounts is unreadable.
     pub fn new(root: &Root) -> Result<Self, ObserveError> {
         Ok(Self { way: Way::Proc(Box::new(ByProc::new(root)?)), note: None })
     }
 
     /// Prepares to sample in the way asked for.
-    ///
-    /// # Errors
-    /// As [`Sampler::new`]; and for [`Sampling::Bpf`] why programs cannot be loaded.
     pub fn open(root: &Root, sampling: Sampling) -> Result<Self, ObserveError> {
         if sampling == Sampling::Proc || !root.is_live() {
             return Self::new(root);

@@ -42,9 +42,6 @@ pub(crate) struct ByProc {
 impl ByProc {
     /// Prepares to sample a host or a tree. Raises this process's limit of descriptors to the hard limit; three
     /// quarters of it are used at most, tasks beyond are read by opening their files each time.
-    ///
-    /// # Errors
-    /// No `/proc` there, or the list of mounts is unreadable.
     pub(crate) fn new(root: &Root) -> Result<Self, ObserveError> {
         if !root.path("proc/stat").exists() {
             return Err(ObserveError::NoProc { dir: root.dir().display().to_string() });

@@ -174,9 +174,6 @@ pub struct Space {
 
 impl Space {
     /// Checks that the parameters can be searched.
-    ///
-    /// # Errors
-    /// None at all, two of one name, or a range that is empty or reversed.
     pub fn new(parameters: Vec<Parameter>) -> Result<Self, SpaceError> {
         if parameters.is_empty() {
             return Err(SpaceError::Empty);

@@ -68,9 +68,6 @@ impl ServeTable {
 }
 
 /// What the command line says, else the file.
-///
-/// # Errors
-/// Usage: a word or a number that cannot be meant.
 pub fn blaming(global: &Global, args: &BlameArgs) -> Result<Blaming, Failure> {
     let budget = args.blame_budget.map(checked).transpose();
     let budget = budget.map_err(|why| usage!("--blame-budget {why}"))?;

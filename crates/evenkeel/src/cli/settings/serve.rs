@@ -212,9 +212,6 @@ pub fn otlp(global: &Global, args: &OtlpArgs) -> Result<Option<Target>, Failure>
 }
 
 /// Whether services are asked for their requests, by the command line or the file.
-///
-/// # Errors
-/// Usage: the file cannot be read.
 pub fn scrapes(global: &Global, args: &ScrapeArgs) -> Result<bool, Failure> {
     let of_file = of_file(global, |table, _| Ok(table.scrape_services))?;
     Ok(args.scrape_services || of_file.unwrap_or_default())

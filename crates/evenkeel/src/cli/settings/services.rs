@@ -217,9 +217,6 @@ pub(super) fn derive_tiers(
 }
 
 /// What the host itself says about tiers: name, tier, what says so.
-///
-/// # Errors
-/// The host cannot be observed.
 pub fn derived(guarantees: &Guarantees) -> anyhow::Result<BTreeMap<String, Derived>> {
     Ok(tiers::all(&glance(true, &Detail::All)?, &trusted(guarantees)))
 }

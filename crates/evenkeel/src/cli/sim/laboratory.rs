@@ -92,9 +92,6 @@ fn does_not_go(given: &[(&str, bool)], file: &Path, tasks: bool) -> Result<(), F
 
 impl MachineArgs {
     /// Options for the command line of a simulation elsewhere; all that this host would have added is among them.
-    ///
-    /// # Errors
-    /// The file and the options leave something to the host.
     pub fn pinned(&self, file: &Path, experiment: &Experiment) -> Result<Vec<String>, Failure> {
         self.refuse(file, experiment)?;
         if experiment.machine.is_none() && (self.cpus.is_none() || self.kernel.is_none()) {
