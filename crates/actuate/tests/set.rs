@@ -314,3 +314,17 @@ fn an_affinity_that_cannot_be_compared_now_is_no_conflict() {
         assert!(actuator.close().is_clean(), "refused at {at}");
     }
 }
+
+#[test]
+fn a_task_that_somebody_makes_real_time_is_theirs_although_it_was_once_by_us() {
+    let (host, mut actuator) = opened();
+    let task = host.task(0);
+    let fifo = SchedAttr { policy: SchedPolicy::Fifo, rt_priority: 9, ..SchedAttr::DEFAULT };
+    let fifo = Setting::Sched(fifo);
+    assert_eq!(actuator.set(&plan(vec![(task.clone(), fifo.clone())]), &all).applied(), 1);
+    actuator.set(&plan(vec![]), &all);
+    host.world.put(&task, &fifo);
+    let pin = Setting::Affinity("0".parse().unwrap());
+    let verdict = actuator.set(&plan(vec![(task, pin)]), &all).changes.remove(0).verdict;
+    assert!(matches!(verdict, Verdict::Refused(_)), "{verdict:?}");
+}

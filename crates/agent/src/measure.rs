@@ -29,11 +29,12 @@ pub fn summary(observation: &Observation, scope: &Scope, by_waits: impl Fn(&Task
     let taken_pct = host.busy_pct + host.steal_pct.unwrap_or_default();
     let ended = observation.exited.iter().filter(|ended| scope.has_ended(ended, observation));
     let ended_pct: f64 = ended.map(|ended| ended.cpu_pct).sum();
+    let living = Summary::of(observation.interval_s, tasks);
     Summary {
+        got_pct: living.got_pct + ended_pct,
         outside_pct: known.then(|| (host.busy_pct - ours_pct - ended_pct).max(0.0)),
-        ended_pct,
         idle_pct: known.then(|| (100.0 * f64::from(host.cpus) - taken_pct).max(0.0)),
-        ..Summary::of(observation.interval_s, tasks)
+        ..living
     }
 }
 
@@ -169,7 +170,7 @@ mod tests {
         seen.exited = vec![ended(Some(2), 30.0), ended(Some(3), 20.0), ended(None, 5.0)];
         let of = |scope: &str| {
             let window = summary(&seen, &Scope::parse(&[scope]).unwrap(), |_| false);
-            (window.outside_pct, window.ended_pct)
+            (window.outside_pct, window.got_pct)
         };
         assert_eq!(of("cgroup:/batch"), (Some(70.0), 30.0));
         assert_eq!(of("cgroup:/batch/b"), (Some(100.0), 0.0));

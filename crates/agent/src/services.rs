@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use evenkeel_actuate::Left;
 use evenkeel_base::{Change, Histogram, Observation, Plan, Sample, Target};
 use evenkeel_observe::Select;
 use evenkeel_policy::levers;

@@ -8,38 +8,6 @@ use evenkeel_base::{Histogram, TaskId};
 /// What a task belongs to in messages and where it is pooled: a container, a virtual machine, or a cgroup.
 pub type Owner = Arc<str>;
 
-<<<<<<< HEAD
-/// Counters of one task over one window.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TaskWindow {
-    pub id: TaskId,
-    /// Whether the settings on trial are meant for it.
-    pub in_scope: bool,
-    /// What it belongs to; `None` where that is not known.
-    pub owner: Option<Owner>,
-    pub ran_s: f64,
-    /// Time runnable without a CPU, seconds; `None` where the kernel does not count it.
-    pub waited_s: Option<f64>,
-    /// Times it was given a CPU, which is about as often as it waited for one; `None` where not known.
-    pub waits: Option<u64>,
-}
-
-/// One window under one candidate's settings.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Window {
-    pub seconds: f64,
-    /// Tasks alive at its end that ran or waited in it.
-    pub tasks: Vec<TaskWindow>,
-    /// CPU time of everything on the host outside the scope, short-lived tasks included, seconds; `None` if unknown.
-    pub outside_ran_s: Option<f64>,
-    /// That of the scope's tasks that ended in it, as far as these are counted, seconds; else it is part of what is outside.
-    pub ended_ran_s: f64,
-    /// Time in which CPUs had nothing to do, summed over them, seconds; `None` if unknown.
-    pub idle_s: Option<f64>,
-}
-
-=======
->>>>>>> 59b388cc (Rates of two samples are the observation's: a window no longer reckons them again)
 /// Rates of one task in one window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rates {
@@ -84,26 +52,9 @@ pub struct Summary {
 }
 
 impl Summary {
-<<<<<<< HEAD
-    /// Summarises a window; `None` for one without length.
-    pub fn of(window: &Window) -> Option<Self> {
-        let seconds = window.seconds;
-        if !(seconds.is_finite() && seconds > 0.0) {
-            return None;
-        }
-        let pct = |s: f64| 100.0 * s / seconds;
-        let mut summary = Self {
-            seconds,
-            outside_pct: window.outside_ran_s.map(pct),
-            got_pct: pct(window.ended_ran_s),
-            idle_pct: window.idle_s.map(pct),
-            ..Self::default()
-        };
-=======
     /// What these rates come to. Whatever else the window saw is for the caller to add.
     pub fn of(seconds: f64, tasks: BTreeMap<TaskId, Rates>) -> Self {
         let mut summary = Self { seconds, ..Self::default() };
->>>>>>> 59b388cc (Rates of two samples are the observation's: a window no longer reckons them again)
         let (mut got, mut wanted) = (0.0, 0.0);
         for rates in tasks.values().filter(|rates| rates.in_scope) {
             summary.got_pct += rates.got_pct;
@@ -143,21 +94,6 @@ mod tests {
 
     #[test]
     fn sums_only_the_scope() {
-<<<<<<< HEAD
-        let window = Window {
-            seconds: 2.0,
-            tasks: vec![task(1, 0.5, 0.5), task(2, 0.5, 0.0), task(100, 1.0, 0.0)],
-            outside_ran_s: Some(1.0),
-            ended_ran_s: 0.1,
-            idle_s: Some(0.4),
-        };
-        let s = Summary::of(&window).unwrap();
-        assert!((s.got_pct - 55.0).abs() < 1e-9, "with what ended ones got");
-        assert!((s.wait_per_ran().unwrap() - 0.5).abs() < 1e-9);
-        // wanted: 25 / (1 - 0.25) + 25
-        assert!((s.fulfilment.unwrap() - 50.0 / (25.0 / 0.75 + 25.0)).abs() < 1e-9);
-        assert_eq!((s.seconds, s.outside_pct, s.idle_pct), (2.0, Some(50.0), Some(20.0)));
-=======
         let s =
             summary(&[rates(25.0, 25.0), rates(25.0, 0.0), Rates { in_scope: false, ..rates(50.0, 0.0) }]);
         assert!((s.got_pct - 50.0).abs() < 1e-9);
@@ -165,7 +101,6 @@ mod tests {
         // wanted: 25 / (1 - 0.25) + 25
         assert!((s.fulfilment.unwrap() - 50.0 / (25.0 / 0.75 + 25.0)).abs() < 1e-9);
         assert_eq!((s.seconds, s.tasks.len()), (2.0, 3));
->>>>>>> 59b388cc (Rates of two samples are the observation's: a window no longer reckons them again)
     }
 
     #[test]

@@ -393,9 +393,12 @@ fn a_main_thread_that_is_known_itself_goes_on_with_both() {
     let (_, places, _) = followed(None, |world, entries| entries.push(own(world, cpus("0-3"), cpus("0"))));
     assert_eq!(places, [2]);
     // A value of its own: it was restored and got the thread's then, or has never been.
-    for (state, places, after) in
-        [(State::Back, vec![1], State::Unknown), (State::Ours(batch(5)), vec![], State::Ours(batch(5)))]
-    {
+    for (state, places, after) in [
+        (State::Back, vec![1], State::Unknown),
+        // It had got another one since.
+        (State::Ours(batch(7)), vec![1], State::Unknown),
+        (State::Ours(batch(5)), vec![], State::Ours(batch(5))),
+    ] {
         let (_, found, entries) = followed(None, |world, entries| {
             entries.push(Entry { state: state.clone(), ..own(world, nice(1), batch(5)) });
         });
