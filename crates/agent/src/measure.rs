@@ -73,7 +73,7 @@ impl Owners {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{ContainerView, ExitedView, HostView, PodView, TaskId};
+    use evenkeel_base::{ContainerView, ExitedView, HostView, PodView, TaskId, VmView};
 
     use super::*;
     use crate::testing::{observation, task};
