@@ -107,7 +107,9 @@ pub fn run(global: &Global, order: &Order) -> Outcome {
             break;
         }
         sink.lasting(&format!("{} ({:?}): {} s", scene.name, scene.place, SETTLE_S + scene.seconds));
-        rows.extend(play(scene, &mut sink)?);
+        let played = play(scene, &mut sink)
+            .map_err(|failure| super::prove::not_alone(failure, &rows, |rows| print(global, rows)))?;
+        rows.extend(played);
     }
     print(global, &rows)?;
     if sink.stopping() {

@@ -111,7 +111,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     for seed in args.seed..args.seed.saturating_add(args.mixes) {
         let mix = Mix::random(seed, cpus);
         sink.lasting(&mix.to_string());
-        let row = one(mix, &args, &mut sink)?;
+        let row = one(mix, &args, &mut sink)
+            .map_err(|failure| not_alone(failure, &rows, |rows| print(global, rows, args.mixes)))?;
         if sink.stopping() {
             break;
         }
@@ -137,6 +138,19 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 fn status(rows: &[Row], asked: u64) -> u8 {
     let interrupted = (rows.len() as u64) < asked;
     u8::from(interrupted || rows.iter().any(Row::harmed) || rows.iter().all(|row| row.gain.is_none()))
+}
+
+/// What came before a failure is shown, not lost with it.
+pub(super) fn not_alone<R>(
+    failure: Failure,
+    before: &[R],
+    show: impl FnOnce(&[R]) -> Result<(), Failure>,
+) -> Failure {
+    if !before.is_empty() {
+        // The failure says more than a closed output.
+        show(before).ok();
+    }
+    failure
 }
 
 fn one(mix: Mix, args: &Args, sink: &mut ConsoleSink) -> Result<Row, Failure> {
@@ -343,6 +357,19 @@ mod tests {
             "the loads told nothing"
         );
         assert!(gained(true, &[0.99, 1.0, 0.98, 0.99], &known) > Some(0.0));
+    }
+
+    #[test]
+    fn a_failure_takes_nothing_with_it_that_came_before() {
+        let shown = |before: &[u32]| {
+            let mut shown = None;
+            not_alone(refused!("not restored"), before, |rows| {
+                shown = Some(rows.to_vec());
+                Ok(())
+            });
+            shown
+        };
+        assert_eq!((shown(&[7, 8]), shown(&[])), (Some(vec![7, 8]), None));
     }
 
     #[test]

@@ -129,7 +129,9 @@ pub fn prove(global: &Global, asked: u64, first_seed: u64) -> Outcome {
     let mut sink = ConsoleSink::new()?;
     let mut rows = Vec::new();
     for (number, seed) in (first_seed..first_seed.saturating_add(asked)).enumerate() {
-        let row = one(LOADS[number % LOADS.len()], cpus, seed, &mut sink)?;
+        let row = one(LOADS[number % LOADS.len()], cpus, seed, &mut sink).map_err(|failure| {
+            super::not_alone(failure, &rows, |rows| print(global, rows, Tally::of(asked, rows)))
+        })?;
         if sink.stopping() {
             break;
         }
