@@ -37,7 +37,7 @@ impl Programs {
             Self::Flight => {
                 // This process may use one CPU only.
                 let cpus = (evenkeel_linux::sys::usable_cpus().len() as u32).max(2);
-                AtWork::Flight(Recorder::start(types, cpus, cpus, 60.0)?)
+                AtWork::Flight(Recorder::start(types, cpus, 60.0)?)
             }
         })
     }

@@ -234,18 +234,18 @@ impl std::fmt::Debug for Recorder {
 }
 
 /// Events of each CPU's ring, as a power of two's exponent: so many CPUs share what there is.
-fn ring_exponent(seconds: f64, online: u32) -> usize {
-    let events = seconds * BYTES_PER_S / Event::BYTES as f64 / f64::from(online.max(1));
+fn ring_exponent(seconds: f64, cpus: u32) -> usize {
+    let events = seconds * BYTES_PER_S / Event::BYTES as f64 / f64::from(cpus.max(1));
     // 2^25 events are 512 MiB a CPU.
     let events = (events as u32).clamp(LEAST_EVENTS, 1 << 25);
     events.ilog2() as usize
 }
 
 impl Recorder {
-    /// Loads and attaches the programs: CPUs below `cpus` are recorded, of which so many are online. The rings of these take about
-    /// 1 MiB for each of `seconds`, and hold that much of 20,000 switches a second, more of fewer.
-    pub fn start(types: &Types, cpus: u32, online: u32, seconds: f64) -> Result<Self, BpfError> {
-        let exponent = ring_exponent(seconds, online);
+    /// Loads and attaches the programs: CPUs below `cpus` are recorded. Their rings take about 1 MiB for each of `seconds`, and hold
+    /// that much of 20,000 switches a second, more of fewer.
+    pub fn start(types: &Types, cpus: u32, seconds: f64) -> Result<Self, BpfError> {
+        let exponent = ring_exponent(seconds, cpus);
         let ring = POWERS[exponent];
         let entries = cpus.checked_mul(ring).filter(|entries| *entries < 1 << 30);
         let entries = entries.ok_or_else(|| BpfError::Refused {

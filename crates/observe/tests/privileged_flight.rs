@@ -31,7 +31,7 @@ impl Shell {
 
 fn recorder(seconds: f64) -> Recorder {
     let cpus = evenkeel_linux::sys::usable_cpus().len() as u32;
-    Recorder::start(&kernel_types().unwrap(), cpus, cpus, seconds).unwrap()
+    Recorder::start(&kernel_types().unwrap(), cpus, seconds).unwrap()
 }
 
 fn recording(recorder: &Recorder, from_ns: u64) -> Recording {

@@ -34,18 +34,17 @@ pub struct Flight {
     cpu: Option<Hierarchy>,
 }
 
-/// CPUs that have a ring, which whoever is offline may need later, and those online.
-fn rings(topology: &Topology) -> (u32, u32) {
+/// CPUs that have a ring, which whoever is offline may need later.
+fn rings(topology: &Topology) -> u32 {
     let last = topology.present.iter().chain(topology.online.iter()).max();
-    (last.map_or(1, |last| last + 1), topology.online.len() as u32)
+    last.map_or(1, |last| last + 1)
 }
 
 impl Flight {
     /// Loads the programs. `keep` is how long to remember where 20,000 switches a second happen.
     pub fn start(observer: &Observer, keep: Duration) -> Result<Self, evenkeel_bpf::BpfError> {
         let types = evenkeel_bpf::load::kernel_types()?;
-        let (cpus, online) = rings(&observer.topology());
-        let recorder = Recorder::start(&types, cpus, online, keep.as_secs_f64())?;
+        let recorder = Recorder::start(&types, rings(&observer.topology()), keep.as_secs_f64())?;
         let cpu = observer.hierarchies().and_then(|found| found.cpu.clone());
         Ok(Self { recorder, cpu })
     }
@@ -286,11 +285,10 @@ mod tests {
     const SAMPLE: &[u8] = include_bytes!("../../../fuzz/corpus/recording/two-threads");
 
     #[test]
-    fn a_cpu_that_is_offline_has_a_ring_and_takes_nothing_from_the_others() {
+    fn a_cpu_that_is_offline_has_a_ring() {
         let mut topology = Topology::synthetic(1, 1, 4, 1);
-        assert_eq!(rings(&topology), (4, 4));
         topology.online = CpuSet::first_n(2);
-        assert_eq!(rings(&topology), (4, 2));
+        assert_eq!(rings(&topology), 4);
     }
 
     #[test]
