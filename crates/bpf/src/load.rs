@@ -34,6 +34,22 @@ pub struct Types {
     btf: Btf,
     /// Has read them for itself: there is no way to make one that has not (`EbpfLoader::new` in aya 0.14).
     loader: Mutex<EbpfLoader<'static>>,
+    /// The last to be dropped.
+    _memory: GivenBack,
+}
+
+/// Gives what was freed back to the kernel: the C library keeps it for itself otherwise, where a little of it is still used.
+#[derive(Debug)]
+struct GivenBack;
+
+impl Drop for GivenBack {
+    fn drop(&mut self) {
+        #[cfg(target_env = "gnu")]
+        // SAFETY: touches nothing that is in use.
+        unsafe {
+            libc::malloc_trim(0)
+        };
+    }
 }
 
 /// What somebody in this process still holds.
@@ -66,7 +82,7 @@ pub fn kernel_types() -> Result<Arc<Types>, BpfError> {
         return Ok(types);
     }
     let btf = Btf::from_sys_fs().map_err(|error| BpfError::refused("reading the kernel's types", error))?;
-    let types = Arc::new(Types { btf, loader: Mutex::new(EbpfLoader::new()) });
+    let types = Arc::new(Types { btf, loader: Mutex::new(EbpfLoader::new()), _memory: GivenBack });
     *held = Arc::downgrade(&types);
     Ok(types)
 }
