@@ -71,7 +71,8 @@ impl std::fmt::Debug for QuotaUse {
 impl QuotaUse {
     /// Counts what is below the first cgroup, less what is below the others; each by the inode number of its directory.
     pub fn start(types: &Types, whole: u64, without: &[u64]) -> Result<Self, BpfError> {
-        let mut ebpf = open(object!("quota_use"), types, &[], &[])?;
+        let named = u32::try_from(without.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let mut ebpf = open(object!("quota_use"), types, &[("groups", named)], &[])?;
         let refused = |error| BpfError::refused("naming the cgroups", error);
         let mut groups: HashMap<_, u64, u32> =
             HashMap::try_from(take_map(&mut ebpf, "groups")?).map_err(refused)?;

@@ -29,6 +29,15 @@ fn rate(counted: &QuotaUse) -> f64 {
 }
 
 #[test]
+fn any_number_of_cgroups_is_left_out() {
+    let _turn = turn();
+    let (pod, batch) = (TestCgroup::new("quota-many").unwrap(), TestCgroup::new("quota-last").unwrap());
+    let strangers = (1 << 40)..(1 << 40) + 300;
+    let without: Vec<u64> = strangers.chain([inode(&batch)]).collect();
+    QuotaUse::start(&kernel_types().unwrap(), inode(&pod), &without).unwrap();
+}
+
+#[test]
 fn what_is_below_counts_but_for_background_work() {
     let _turn = turn();
     let pod = TestCgroup::new("quota").unwrap();
