@@ -109,6 +109,14 @@ struct Guarded {
     default: usize,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Course {
+    Begins,
+    GoesOn,
+    /// Somebody ended it before its time.
+    Stopped,
+}
+
 /// A trial of candidates against the present state.
 #[derive(Debug)]
 pub struct Trial {
@@ -125,9 +133,7 @@ pub struct Trial {
     /// Settings in force, and for how long, seconds.
     in_force: (usize, f64),
     winner: Option<usize>,
-    begins: bool,
-    /// Somebody ended it before its time.
-    stopped: bool,
+    course: Course,
 }
 
 impl Trial {
@@ -145,8 +151,7 @@ impl Trial {
             guarded: Guarded::default(),
             in_force: (0, f64::INFINITY),
             winner: None,
-            begins: true,
-            stopped: false,
+            course: Course::Begins,
         }
     }
 
@@ -211,7 +216,11 @@ impl Trial {
 
     /// What is to be measured next; `None` when the trial is over, or when there is no time for another window.
     pub fn next(&mut self, left_s: f64) -> Option<Turn> {
-        if std::mem::take(&mut self.begins)
+        let begins = self.course == Course::Begins;
+        if begins {
+            self.course = Course::GoesOn;
+        }
+        if begins
             && left_s < Self::usual_s(self.alive().len() - 1, self.pace)
             && let Phase::Lead(turns) = &mut self.phase
         {
@@ -316,7 +325,7 @@ impl Trial {
 
     /// Nobody wants to know the outcome any more: what is open stays so.
     pub fn stop(&mut self) {
-        self.stopped = true;
+        self.course = Course::Stopped;
     }
 
     /// What is known now. A trial stopped early keeps the present state.

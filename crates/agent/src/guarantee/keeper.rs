@@ -51,6 +51,7 @@ pub(super) struct Observed {
     /// When a guarantee last got a new task.
     pub(super) born: HashMap<usize, Instant>,
     pub(super) seen: BTreeMap<TaskId, usize>,
+    details: BTreeSet<TaskId>,
 }
 
 /// What is corrected between two observations.
@@ -62,6 +63,7 @@ pub(super) struct Correction {
     pub(super) scales: HashMap<String, f64>,
     pub(super) ticked: Option<Instant>,
     pub(super) calm_ticks: u32,
+    written: Option<Instant>,
 }
 
 /// What people are to be told, and what they were.
@@ -98,8 +100,6 @@ pub(crate) struct Keeper {
     /// Cgroups whose weight another manager, such as the kubelet, writes, too; also while it is not in force.
     pub(super) shared: BTreeSet<Target>,
     pub(super) messages: Messages,
-    details: BTreeSet<TaskId>,
-    written: Option<Instant>,
 }
 
 impl Keeper {
@@ -138,7 +138,7 @@ impl Keeper {
 
     /// Tasks whose class, nice and affinity are read with each observation.
     pub fn wants_details(&self) -> &BTreeSet<TaskId> {
-        &self.details
+        &self.observed.details
     }
 
     /// Promised tasks and their rivals whose details are not known yet.
@@ -169,7 +169,7 @@ impl Keeper {
             .filter(|id| observation.task(**id).is_some_and(|t| t.sched.is_none()))
             .copied()
             .collect();
-        self.details = wanted;
+        self.observed.details = wanted;
         missing
     }
 
@@ -206,11 +206,11 @@ impl Keeper {
 
     /// Broken time to be written, now and then.
     pub fn take_times(&mut self, now: Instant) -> Vec<(String, PromiseTime)> {
-        let since = *self.written.get_or_insert(now);
+        let since = *self.correction.written.get_or_insert(now);
         if now.duration_since(since) < WRITE_EVERY {
             return Vec::new();
         }
-        self.written = Some(now);
+        self.correction.written = Some(now);
         self.guarantees.iter_mut().filter_map(|w| Some((w.stated.name.clone(), w.take_time()?))).collect()
     }
 

@@ -4,7 +4,7 @@ use evenkeel_base::run::Estimate;
 use evenkeel_base::stats;
 
 use super::confirm::UNPROVED;
-use super::{Trial, Verdict};
+use super::{Course, Trial, Verdict};
 use crate::guard::Doubt;
 use crate::protect;
 use crate::requests::slow_share;
@@ -16,7 +16,7 @@ impl Trial {
         if candidate == 0 {
             return if let Some(better) = self.refused(verdicts).filter(|_| winner == 0) {
                 better
-            } else if winner == 0 && self.stopped {
+            } else if winner == 0 && self.course == Course::Stopped {
                 "kept: the run was stopped before anything was shown to be better".to_owned()
             } else if winner == 0 {
                 "kept: nothing tried is shown to be better".to_owned()
@@ -44,13 +44,13 @@ impl Trial {
         }
         let out = &self.entries[candidate].out;
         let not_confirmed = match self.winner {
-            None if self.stopped => "the run was stopped before it was confirmed",
+            None if self.course == Course::Stopped => "the run was stopped before it was confirmed",
             None => "no time was left to confirm it",
             Some(_) => "another was confirmed before it",
         };
         match (out, verdict.windows, verdict.pairs) {
             (Some(out), 0, _) => format!("not tried: {out}"),
-            (None, 0, _) if self.stopped => "not tried: the run was stopped".to_owned(),
+            (None, 0, _) if self.course == Course::Stopped => "not tried: the run was stopped".to_owned(),
             (None, 0, _) => "not tried: no time was left".to_owned(),
             (Some(out), _, 0) => format!("taken back: {out}"),
             (None, _, 0) => format!("taken back: {not_confirmed}"),
@@ -74,8 +74,10 @@ impl Trial {
         let confirmation = self.confirmation(candidate);
         let proved = confirmation.is_some_and(|c| c.proved(self.rules.min_gain));
         match (proved, in_words(&verdict.doubts)) {
-            (false, _) if self.stopped => "the run was stopped before its gain was proved".to_owned(),
-            (true, None) if self.stopped => {
+            (false, _) if self.course == Course::Stopped => {
+                "the run was stopped before its gain was proved".to_owned()
+            }
+            (true, None) if self.course == Course::Stopped => {
                 "the run was stopped before it was seen whether its gain lasts".to_owned()
             }
             (false, _) => UNPROVED.to_owned(),
