@@ -71,6 +71,12 @@ impl Basis {
         self.in_vain.is_some_and(|then| then.elapsed() >= patience)
     }
 
+    /// Whether a trial in vain is so long ago that a change of load is a reason for another: what work gets of a full host changes all
+    /// the time, and a trial costs the services.
+    fn has_rested(&self) -> bool {
+        self.in_vain.is_none() || self.is_due(REST)
+    }
+
     fn has_drifted_to(&self, load_pct: f64) -> bool {
         self.host.as_ref().is_some_and(|host| host.drifted_to(load_pct))
     }
@@ -329,7 +335,7 @@ impl Agent {
     fn services_need(&self, basis: &Basis, observation: &Observation, patience: Duration) -> Option<Drift> {
         let load = self.scope_load(observation);
         if self.plan.is_default() {
-            let why = match basis.has_drifted_to(load) {
+            let why = match basis.has_rested() && basis.has_drifted_to(load) {
                 true => Drift::Load,
                 false if basis.idle => Drift::ServicesWait,
                 false if basis.is_due(patience) => Drift::ServicesStillWait,
