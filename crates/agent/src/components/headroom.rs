@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::run::RunRecord;
-use evenkeel_base::{Change, FollowingLimit, GroupRef, Knob, Plan, Target};
+use evenkeel_base::{Change, FollowingLimit, GroupRef, Knob, Observation, Plan, Target};
 use evenkeel_bpf::quota_use::{self, QuotaUse};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchy;
@@ -25,11 +25,13 @@ use crate::controls::Controls;
 /// Programs that no plan in force wanted for so long are taken out: windows of a trial are set in turns.
 const REST: Duration = Duration::from_secs(120);
 
+/// The cgroup whose tasks are counted and those below it whose are not, by inode: one that was made again under its name is another.
+type Counted = (u64, Vec<u64>);
+
 /// The programs, and whom they count.
 #[derive(Debug)]
 struct Programs {
-    above: GroupRef,
-    without: Vec<GroupRef>,
+    of: Counted,
     usage: QuotaUse,
     word: Arc<OwnedFd>,
     follower: Follower,
@@ -52,11 +54,11 @@ impl Headroom {
     fn count(&mut self) -> Result<(), String> {
         let Some(first) = self.limits.first().cloned() else { return Ok(()) };
         self.limits.retain(|limit| limit.above == first.above);
-        let without: Vec<GroupRef> = self.limits.iter().map(|limit| limit.group.clone()).collect();
-        let same = |known: &Programs| known.above == first.above && known.without == without;
-        if !self.programs.as_ref().is_some_and(same) {
+        // What is gone needs no limit, and may come again.
+        let Some(of) = self.counted(&first.above) else { return Ok(()) };
+        if self.programs.as_ref().is_none_or(|known| known.of != of) {
             self.programs = None;
-            self.programs = Some(self.start(&first, without)?);
+            self.programs = Some(Self::start(&first, of)?);
         }
         if let Some(programs) = &mut self.programs {
             programs.wanted = Instant::now();
@@ -65,21 +67,21 @@ impl Headroom {
         Ok(())
     }
 
-    fn start(&self, first: &FollowingLimit, without: Vec<GroupRef>) -> Result<Programs, String> {
-        let cpu = self.cpu.as_ref().ok_or("cgroups are not mounted")?;
-        let inode = |group: &GroupRef| {
-            let path = Root::host().path(cpu.dir(&group.path));
-            fs::metadata(&path)
-                .map(|facts| facts.ino())
-                .map_err(|error| format!("{}: {error}", path.display()))
-        };
+    /// What is below the quota's cgroup, without those that are limited; `None` where one is gone.
+    fn counted(&self, above: &GroupRef) -> Option<Counted> {
+        let cpu = self.cpu.as_ref()?;
+        let inode =
+            |group: &GroupRef| Some(fs::metadata(Root::host().path(cpu.dir(&group.path))).ok()?.ino());
+        let without = self.limits.iter().map(|limit| inode(&limit.group));
+        Some((inode(above)?, without.collect::<Option<_>>()?))
+    }
+
+    fn start(first: &FollowingLimit, of: Counted) -> Result<Programs, String> {
         let follower = Follower::new(&first.quota, first.left_pct).ok_or("there is no quota")?;
-        let ids = without.iter().map(inode).collect::<Result<Vec<u64>, String>>()?;
         let types = evenkeel_bpf::load::kernel_types().map_err(|error| error.to_string())?;
-        let usage = QuotaUse::start(&types, inode(&first.above)?, &ids).map_err(|error| error.to_string())?;
+        let usage = QuotaUse::start(&types, of.0, &of.1).map_err(|error| error.to_string())?;
         let word = usage.descriptor().try_clone_to_owned().map_err(|error| error.to_string())?;
-        let above = first.above.clone();
-        Ok(Programs { above, without, usage, word: Arc::new(word), follower, wanted: Instant::now() })
+        Ok(Programs { of, usage, word: Arc::new(word), follower, wanted: Instant::now() })
     }
 
     fn look(&mut self, controls: &mut Controls) {
@@ -97,6 +99,28 @@ impl Headroom {
         let report = controls.amend(&changes);
         // One that somebody else sets, or that is gone, is left alone.
         self.limits.retain(|limit| is_in_force(limit, &report));
+    }
+
+    /// Whoever made the quota may have changed it: what is left is left of the new one.
+    fn follow_quota(&mut self, observation: &Observation) {
+        let mut changed = false;
+        for limit in &mut self.limits {
+            let above = observation.groups.iter().find(|group| group.path == limit.above.path);
+            if let Some(quota) = above.and_then(|group| group.quota).filter(|quota| *quota != limit.quota) {
+                limit.quota = quota;
+                changed = true;
+            }
+        }
+        if changed {
+            self.programs = None;
+            self.count_or_give_up();
+        }
+    }
+
+    fn count_or_give_up(&mut self) {
+        if let Err(why) = self.count() {
+            self.give_up(&why);
+        }
     }
 
     fn give_up(&mut self, why: &str) {
@@ -151,6 +175,7 @@ impl Component for Headroom {
 
     fn on_window(&mut self, seen: Seen<'_>, _controls: &mut Controls) -> Next {
         self.cpu = seen.hierarchies.and_then(|found| found.cpu.clone());
+        self.follow_quota(seen.observation);
         if self.programs.as_ref().is_some_and(|programs| programs.wanted.elapsed() > REST) {
             self.programs = None;
         }
@@ -162,14 +187,42 @@ impl Component for Headroom {
         if self.refused {
             self.limits.clear();
         }
-        if let Err(why) = self.count() {
-            self.give_up(&why);
-        }
+        self.count_or_give_up();
     }
 
     fn status(&self, _record: &mut RunRecord) {}
 
     fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_base::{CpuQuota, Limit};
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn what_is_left_is_left_of_the_quota_that_there_is_now() {
+        let quota = |usec| CpuQuota { quota_usec: Limit::Value(usec), period_usec: 100_000, burst_usec: 0 };
+        let group = |path: &str| GroupRef { path: path.into(), v2: true };
+        let limit = FollowingLimit {
+            group: group("/pod/batch"),
+            above: group("/pod"),
+            quota: quota(100_000),
+            left_pct: 60.0,
+            part: 1.0,
+            own: CpuQuota::UNLIMITED,
+        };
+        let mut headroom = Headroom { limits: vec![limit], ..Headroom::default() };
+        let mut host = testing::observation(&[("/", None), ("/pod", Some(0))]);
+        host.groups[1].quota = Some(quota(50_000));
+        headroom.follow_quota(&host);
+        assert_eq!(headroom.limits[0].quota, quota(50_000));
+        host.groups.truncate(1);
+        headroom.follow_quota(&host);
+        assert_eq!(headroom.limits[0].quota, quota(50_000), "of what is gone nothing is known");
     }
 }
