@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use evenkeel_base::{Observation, TaskView};
 use evenkeel_policy::window::{Owner, Rates, Summary};
 
-use crate::scope::Scope;
+use crate::scope::{Scope, is_own};
 
 /// What an observation comes to. Tasks born in it count from their birth. What tasks of the scope used that ended in it is known where
-/// ended threads are counted by cgroup; else they are part of what is outside, as those are that are judged by their waits alone.
+/// ended threads are counted by cgroup; else they are part of what is outside, as those are that are judged by their waits alone, and
+/// evenkeel's own: what it takes to measure is nobody's loss.
 pub fn summary(observation: &Observation, scope: &Scope, by_waits: impl Fn(&TaskView) -> bool) -> Summary {
     let mut ours_pct = 0.0;
     let mut tasks = BTreeMap::new();
@@ -18,7 +19,7 @@ pub fn summary(observation: &Observation, scope: &Scope, by_waits: impl Fn(&Task
         if in_scope {
             ours_pct += task.cpu_pct;
         }
-        if (task.cpu_pct > 0.0 || task.wait_pct.is_some_and(|pct| pct > 0.0)) && !by_waits(task) {
+        if (task.cpu_pct > 0.0 || task.wait_pct.is_some_and(|pct| pct > 0.0)) && !by_waits(task) && !is_own(task) {
             let owner = owners.of(task, observation, in_scope);
             let (got_pct, waited_pct, waits) = (task.cpu_pct, task.wait_pct, task.timeslices);
             tasks.insert(task.id, Rates { got_pct, waited_pct, waits, in_scope, owner });
@@ -88,6 +89,8 @@ mod tests {
             (15, 0.0, Some(0.0)),
             (16, 0.0, Some(25.0)),
             (17, 50.0, Some(0.0)),
+            // What it takes to measure is no one's to lose.
+            (std::process::id(), 0.0, Some(1.0)),
         ];
         let view = |(pid, cpu_pct, wait_pct)| TaskView {
             cpu_pct,
