@@ -19,7 +19,10 @@ pub fn summary(observation: &Observation, scope: &Scope, by_waits: impl Fn(&Task
         if in_scope {
             ours_pct += task.cpu_pct;
         }
-        if (task.cpu_pct > 0.0 || task.wait_pct.is_some_and(|pct| pct > 0.0)) && !by_waits(task) && !is_own(task) {
+        if (task.cpu_pct > 0.0 || task.wait_pct.is_some_and(|pct| pct > 0.0))
+            && !by_waits(task)
+            && !is_own(task)
+        {
             let owner = owners.of(task, observation, in_scope);
             let (got_pct, waited_pct, waits) = (task.cpu_pct, task.wait_pct, task.timeslices);
             tasks.insert(task.id, Rates { got_pct, waited_pct, waits, in_scope, owner });
