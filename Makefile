@@ -154,6 +154,9 @@ static: ## one file without shared libraries, to copy to other hosts: of this ar
 packages: ## .deb, .rpm and OCI image of the static program, without a network, in target/packages (ARCH=arm64: cross-built)
 	@scripts/make-packages.sh $(if $(ARCH),--arch '$(ARCH)')
 
+crates: ## pack every crate for a registry and build each from its package without clang; nothing is published (as long as a build)
+	@scripts/crates.sh
+
 test-packages: ## install, upgrade, remove and purge the packages in a clean Debian root, and in a machine with systemd (debootstrap, as root, minutes)
 	@scripts/packages.sh build package clean-root
 	@. scripts/lib.sh && need_cargo && cargo build --locked -p evenkeel

@@ -40,7 +40,10 @@ fi
 # Below DESTDIR nothing runs, and no service manager has these units.
 has_systemd() { [ -z "${DESTDIR:-}" ] && have systemctl && [ -d /run/systemd/system ]; }
 # Without it systemd goes on with the units as they were.
-reload() { if has_systemd; then as_needed systemctl daemon-reload || say "systemctl could not read the units again"; fi; }
+reload() {
+    if ! has_systemd || [ "$unit_dir" != /etc/systemd/system ]; then return 0; fi
+    as_needed systemctl daemon-reload || say "systemctl could not read the units again"
+}
 
 completions="share/bash-completion/completions/evenkeel share/zsh/site-functions/_evenkeel share/fish/vendor_completions.d/evenkeel.fish"
 if [ "${1:-}" = --remove ]; then

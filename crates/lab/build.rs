@@ -1,10 +1,8 @@
 //! Generates the client of `proto/cri.proto` without `protoc`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let shared = "../observe/proto";
-    println!("cargo:rerun-if-changed=proto/cri.proto");
-    println!("cargo:rerun-if-changed={shared}/messages.proto");
-    let descriptors = protox::compile(["proto/cri.proto"], ["proto", shared])?;
+    println!("cargo:rerun-if-changed=proto");
+    let descriptors = protox::compile(["proto/cri.proto"], ["proto"])?;
     tonic_prost_build::configure()
         .build_client(true)
         .build_server(false)

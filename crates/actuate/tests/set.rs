@@ -328,3 +328,45 @@ fn a_task_that_somebody_makes_real_time_is_theirs_although_it_was_once_by_us() {
     let verdict = actuator.set(&plan(vec![(task, pin)]), &all).changes.remove(0).verdict;
     assert!(matches!(verdict, Verdict::Refused(_)), "{verdict:?}");
 }
+
+#[test]
+fn a_child_born_of_a_changed_task_goes_back_with_the_next_plan() {
+    let (host, mut actuator) = opened();
+    let [parent, other] = [0, 1].map(|n| host.task(n));
+    let both = plan(vec![(parent.clone(), batch(5)), (other.clone(), batch(5))]);
+    actuator.set(&both, &all);
+    host.world.happen(Event::Fork { parent: 10, child: 100, orphan: false });
+    let sched = |host: &Host, tid| {
+        let values = host.world.values();
+        let found = values.into_iter().find(|((target, knob), _)| {
+            *knob == Knob::Sched && matches!(target, Target::Task(id) if id.tid == tid)
+        });
+        found.unwrap().1
+    };
+    assert_eq!(sched(&host, 100), batch(5));
+    // The parent stays changed; the child is named by no plan.
+    let report = actuator.set(&both, &all);
+    assert_eq!(sched(&host, 100), Setting::Sched(SchedAttr::DEFAULT));
+    assert!(report.back.put_back.iter().any(|item| item.descendant), "{report:?}");
+    assert_eq!(sched(&host, 10), batch(5));
+    assert!(actuator.close().is_clean());
+}
+
+/// A build under a tuned task forks without end. Whoever lives goes back all the same.
+#[test]
+fn children_that_came_and_went_are_forgotten() {
+    let (host, mut actuator) = opened();
+    assert_eq!(actuator.set(&plan(vec![(host.task(0), batch(5))]), &all).applied(), 1);
+    let fork = |parent, child, orphan| host.world.happen(Event::Fork { parent, child, orphan });
+    fork(10, 100, false);
+    for child in 1000..2500 {
+        fork(10, child, false);
+        actuator.amend(&[], &all);
+        host.world.happen(Event::Vanish(child));
+    }
+    assert!(actuator.touched().count() < 1000, "{}", actuator.touched().count());
+    fork(100, 101, true);
+    host.world.happen(Event::Vanish(100));
+    assert!(actuator.close().is_clean());
+    assert!(!host.world.values().values().any(|value| *value == batch(5)));
+}

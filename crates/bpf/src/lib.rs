@@ -5,7 +5,8 @@
 //! The programs are C (`bpf/*.bpf.c`), compiled by the build script with clang and embedded here; the loader is aya.
 //! They name only the members of kernel structures they use (`bpf/kernel.h`), whose places are found in the running
 //! kernel's BTF (CO-RE), so that one object serves kernels 5.15 to current. Nothing stays pinned: programs, maps and links
-//! belong to descriptors of this process and go with it, however it ends.
+//! belong to descriptors of this process and go with it, however it ends; [`classify`] alone belongs to `tc`'s filter and goes with
+//! the discipline that has it.
 
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

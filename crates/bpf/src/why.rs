@@ -59,6 +59,7 @@ pub struct WatchOptions {
 }
 
 const THREADS: u32 = 16_384;
+const GROUPS: u32 = 16_384;
 
 /// Values of the programs' constants; the loader wants them for as long as it lives.
 static MODE_ALL: u32 = 0;
@@ -114,6 +115,8 @@ impl Probe {
             ("spots", cpus * cells),
             ("histograms", cells),
             ("records", options.threads.max(THREADS)),
+            // Another object has a map of this name.
+            ("groups", GROUPS),
         ];
         let blames = if options.waits_only { &NO } else { &YES };
         let throttled = if options.throttled_waits { &YES } else { &NO };

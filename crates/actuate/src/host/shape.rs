@@ -161,7 +161,11 @@ fn owners(handle: u16, rates: &[Rate]) -> Vec<classify::Owner> {
 }
 
 fn refused(error: BpfError) -> HostError {
-    HostError::Io { path: "the classifier (bpf)".into(), error: error.to_string() }
+    let (path, error) = ("the classifier (bpf)".into(), error.to_string());
+    match error.contains("Operation not permitted") {
+        true => HostError::Denied(path),
+        false => HostError::Io { path, error },
+    }
 }
 
 fn private_bpffs() -> io::Result<()> {

@@ -128,7 +128,7 @@ fn hand_out(mut stream: UnixStream, flight: &Flight, now: &impl Fn() -> Option<S
 #[derive(Debug, Clone, clap::Args)]
 pub struct RecordArgs {
     /// Keep every switch and wake-up of so long in memory, for `record --last` and `why --at`: about 1 MiB for each second,
-    /// which is enough for 20,000 switches a second.
+    /// which is enough for 20,000 switches a second, or fewer where CPUs are offline.
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     pub record: Option<Duration>,
 }

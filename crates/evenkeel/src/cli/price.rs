@@ -96,13 +96,14 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     Ok(0)
 }
 
-/// The job as it is known.
+/// Reads a file of prices.
 fn read(path: &Path) -> anyhow::Result<Prices> {
     let text =
         evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(file::parse(path, &text)?)
 }
 
+/// The job as it is known.
 struct Job {
     cpu_minutes: f64,
     busy: f64,
