@@ -74,8 +74,7 @@ fn background_work_yields_and_everything_goes_back() {
     // In an idle cgroup a service would wait for everybody.
     work.add(service.pid());
     until("the cgroup is as it was", || work.files() == before.1[1]);
-    let words = agent.words();
-    assert!(words.contains("others are in a cgroup of background work"), "{words}");
+    until("it says why", || agent.words().contains("others are in a cgroup of background work"));
     let document = agent.end_by(rustix::process::Signal::INT).json();
     scene::assert_all_back(&document);
     assert_eq!(document["protected"][0]["name"], service_scope, "{document:#}");
