@@ -24,7 +24,7 @@ fn main() -> Result<(), Error> {
 }
 
 /// The names in `bpf/NAME.bpf.c`.
-fn programs() -> Result<Vec<String>, Error> {
+pub(crate) fn programs() -> Result<Vec<String>, Error> {
     let names =
         std::fs::read_dir("bpf")?.map(|entry| Ok(entry?.file_name().into_string().unwrap_or_default()));
     let names = names.collect::<std::io::Result<Vec<_>>>()?;
@@ -32,7 +32,7 @@ fn programs() -> Result<Vec<String>, Error> {
 }
 
 /// Compiles `bpf/STEM.bpf.c` below a directory. The object is the same wherever that is.
-fn compile(dir: &Path, stem: &str, object: &Path) -> Result<(), Error> {
+pub(crate) fn compile(dir: &Path, stem: &str, object: &Path) -> Result<(), Error> {
     let clang = std::env::var("EVENKEEL_CLANG").unwrap_or_else(|_| "clang".to_owned());
     // -g for the BTF that CO-RE works on; v3 instructions are known by every kernel since 5.1.
     let flags = ["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror"];
