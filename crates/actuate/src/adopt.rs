@@ -417,7 +417,7 @@ fn follow_exec<K: Kernel>(
     let own = entries.iter().position(|other| other.target == target && other.knob == entry.knob);
     if let Some(own) = own.filter(|&own| entries[own].wrote.iter().any(is)) {
         // One that it has no more, or that was restored: it got the thread's.
-        let again = !entries[own].ours().iter().any(is);
+        let again = entries[own].state != State::Foreign && !entries[own].ours().iter().any(is);
         if again {
             entries[own].state = State::Unknown;
         }

@@ -42,7 +42,7 @@ impl Left {
 }
 
 impl<K: Kernel> Actuator<K> {
-    /// What each of these changes of a predecessor's is now. Nothing is written.
+    /// What each of these changes, a predecessor's or ours, is now. Nothing is written.
     pub fn left(&mut self, changes: &[Change]) -> Vec<Left> {
         changes.iter().map(|change| self.left_of(change)).collect()
     }
@@ -51,7 +51,8 @@ impl<K: Kernel> Actuator<K> {
         let Some(index) = self.entry_of(&change.target, change.knob()) else { return Left::NotJournaled };
         match self.looked_at(index, change) {
             Ok((left, state)) => {
-                if let Some(state) = state {
+                // While this process lives it knows what it wrote.
+                if let Some(state) = state.filter(|_| self.entry_mut(index).state == State::Unknown) {
                     self.entry_mut(index).state = state;
                 }
                 left

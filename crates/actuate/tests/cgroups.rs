@@ -403,6 +403,12 @@ fn a_limit_that_is_not_ours_any_more_is_noticed_and_answered_once_or_left() {
         assert_eq!(actuator.set(&ours, &all).applied(), writes, "{theirs:?}");
         assert!(!actuator.has_lost_of_a_group(), "{theirs:?}");
     }
+    // Where a plan comes to want what somebody else set, nothing is lost.
+    host.world.put(&target, &quota(50_000));
+    assert_eq!(actuator.set(&ours, &all).applied(), 0);
+    host.world.put(&target, &quota(80_000));
+    assert_eq!(actuator.set(&plan(vec![(target.clone(), quota(80_000))]), &all).applied(), 0);
+    assert!(!actuator.has_lost_of_a_group());
     actuator.close();
     assert_eq!(host.world.values()[&(target, Knob::Quota)], quota(80_000));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_actuate::Left;
-use evenkeel_base::{Change, Histogram, Observation, Plan, Sample, Target};
+use evenkeel_base::{Change, GroupRef, Histogram, Observation, Plan, Sample, Target};
 use evenkeel_observe::Select;
 use evenkeel_policy::levers;
 use evenkeel_policy::protect::{FLOOR_NS, keeps};
@@ -135,6 +135,8 @@ impl Agent {
             gone.map(|(change, _)| change).partition(|change| is_there(&change.target));
         let again = again.iter().any(|change| self.controls.bounds().allows(change));
         let mut plan = newcomers.or_else(|| again.then(|| self.plan.clone()))?;
+        let has_ended = |group: &GroupRef| ended.iter().any(|c| c.target == Target::Group(group.clone()));
+        plan.follow.retain(|limit| !has_ended(&limit.group));
         plan.changes.retain(|change| !ended.contains(change));
         Some(plan)
     }
@@ -150,9 +152,6 @@ impl Agent {
             return Ok(());
         };
         let wanted = self.units.wanted(observation, &told);
-        if wanted.is_empty() {
-            return Ok(());
-        }
         let seen = self.observer.observe(sample, sample, &Select::Tasks(wanted))?;
         let seen = self.found(seen);
         let (joined, left) = self.units.look(&seen, &mut told);

@@ -54,6 +54,8 @@ impl<K: Kernel> Actuator<K> {
                 let entry = &mut self.entries[index];
                 if entry.ours().contains(&to) {
                     entry.state = State::Ours(to);
+                } else if matches!(entry.state, State::Ours(_)) {
+                    entry.dispute();
                 }
             }
             return Err(Verdict::Unchanged);

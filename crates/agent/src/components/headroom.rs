@@ -106,7 +106,10 @@ impl Headroom {
         let mut changed = false;
         for limit in &mut self.limits {
             let above = observation.groups.iter().find(|group| group.path == limit.above.path);
-            if let Some(quota) = above.and_then(|group| group.quota).filter(|quota| *quota != limit.quota) {
+            if let Some(quota) = above
+                .and_then(|group| group.quota)
+                .filter(|quota| *quota != limit.quota && quota.pct().is_some())
+            {
                 limit.quota = quota;
                 changed = true;
             }
@@ -178,12 +181,21 @@ impl Component for Headroom {
         self.follow_quota(seen.observation);
         if self.programs.as_ref().is_some_and(|programs| programs.wanted.elapsed() > REST) {
             self.programs = None;
+        } else if self.programs.is_none() && !self.limits.is_empty() {
+            self.count_or_give_up();
         }
         Next::Stays
     }
 
     fn learn(&mut self, plan: &Plan, report: &SetReport) {
+        let before = std::mem::take(&mut self.limits);
         self.limits = plan.follow.iter().filter(|limit| is_in_force(limit, report)).cloned().collect();
+        // The plan has the quota of when it was made.
+        for limit in &mut self.limits {
+            if let Some(before) = before.iter().find(|before| before.group == limit.group) {
+                limit.quota = before.quota;
+            }
+        }
         if self.refused {
             self.limits.clear();
         }
