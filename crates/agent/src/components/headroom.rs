@@ -101,9 +101,8 @@ impl Headroom {
         self.limits.retain(|limit| is_in_force(limit, &report));
     }
 
-    /// Whoever made the quota may have changed it: what is left is left of the new one.
+    /// Whoever made the quota may have changed it: what is left is left of the new one, and the programs are to begin again.
     fn follow_quota(&mut self, observation: &Observation) {
-        let mut changed = false;
         for limit in &mut self.limits {
             let above = observation.groups.iter().find(|group| group.path == limit.above.path);
             if let Some(quota) = above
@@ -111,12 +110,8 @@ impl Headroom {
                 .filter(|quota| *quota != limit.quota && quota.pct().is_some())
             {
                 limit.quota = quota;
-                changed = true;
+                self.programs = None;
             }
-        }
-        if changed {
-            self.programs = None;
-            self.count_or_give_up();
         }
     }
 
