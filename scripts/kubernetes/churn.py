@@ -148,7 +148,8 @@ def judge(found, pid, log):
         answers = [w - when for w, who, _ in later if who == pid and w < theirs_next]
         rewrites += 1
         if len([after for after in answers if after <= FIGHT_S]) > 1:
-            fights.append((round(when, 1), path, answers[:4]))
+            ours_then = [f"{v} after {w - when:.2f} s" for w, who, v in later if who == pid and w < theirs_next]
+            fights.append(f"{path} at {when:.1f} s: theirs {value}, ours " + ", ".join(ours_then[:4]))
         unanswered = theirs_next - when > ANSWER_S and not [after for after in answers if after <= ANSWER_S]
         if unanswered and read(CPU + path) is not None:
             lost.append((round(when, 1), path, value))

@@ -21,8 +21,9 @@ mod usage;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use evenkeel_actuate::SetReport;
 use evenkeel_base::run::{GuaranteeStatus, RunRecord};
-use evenkeel_base::{Change, Nice, Observation, TaskId};
+use evenkeel_base::{Change, Nice, Observation, Plan, TaskId};
 use evenkeel_observe::{Detail, Select};
 use evenkeel_store::PromiseTime;
 
@@ -117,6 +118,11 @@ impl Component for Promises {
 
     fn changes(&self) -> Vec<Change> {
         self.keeper.changes().collect()
+    }
+
+    /// Setting everything answers another manager's value, too.
+    fn learn(&mut self, _plan: &Plan, report: &SetReport) {
+        self.keeper.learn(report, Instant::now());
     }
 
     fn status(&self, record: &mut RunRecord) {

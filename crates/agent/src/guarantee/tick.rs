@@ -243,14 +243,16 @@ mod tests {
     use std::fs;
 
     use evenkeel_actuate::{Applied, ChangeOutcome, SetReport, Verdict};
-    use evenkeel_base::{GroupRef, PromiseState};
+    use evenkeel_base::{GroupRef, Plan, PromiseState};
     use evenkeel_policy::guarantee::Reservation;
 
     use super::super::layout::Layout;
     use super::super::state::GuaranteeState;
-    use super::super::{Guarantee, Source};
+    use super::super::{Guarantee, Promises, Source};
     use super::*;
     use crate::Scope;
+    use crate::component::Component;
+    use crate::config::Config;
     use crate::governor::place::Counted;
 
     fn weight(raw: u64) -> Change {
@@ -312,6 +314,16 @@ mod tests {
                 "{notes:?}"
             );
         }
+    }
+
+    /// A pod that ends may leave a setting that nobody wants any more: then everything is set, and that answers the kubelet.
+    #[test]
+    fn a_weight_that_is_answered_by_setting_everything_follows_seldom_too() {
+        let (mut promises, start) = (Promises::new(&Config::default(), false), Instant::now());
+        promises.keeper.differing(vec![weight(500)], start);
+        promises.learn(&Plan::default(), &written(100, 500));
+        promises.learn(&Plan::default(), &written(130, 500));
+        assert_eq!(promises.keeper.differing(vec![weight(900)], start + Duration::from_millis(100)), []);
     }
 
     #[test]
