@@ -96,6 +96,8 @@ run_again() {
     done <<<"$failed"
 }
 tests_with_second_chance() { run_tests || run_again || { again=() && false; }; }
+# Many tests wait most of the time: for a rate, a notice, a service that starts.
+export RUST_TEST_THREADS=$((2 * $(nproc)))
 step tests tests_with_second_chance
 
 passed=$(($(sum passed) + ${#again[@]})) bad=$(($(sum failed) - ${#again[@]})) ignored=$(sum ignored)
