@@ -10,20 +10,16 @@ use evenkeel_agent::governor::check_instance;
 use evenkeel_agent::notify::Notifier;
 use evenkeel_agent::{Agent, AutoLimit, Event, Watcher};
 use evenkeel_linux::Root;
-use evenkeel_listen::access::AccessArgs;
-use evenkeel_listen::reports::ReportsArgs;
+use evenkeel_listen::Server;
 use evenkeel_listen::webhook::Webhook;
-use evenkeel_listen::{Served, Server};
 use evenkeel_observe::{Endpoints, Observer, ObserverOptions, Sampling};
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::table;
 use serde::Serialize;
 
 use super::flight::{RecordArgs, Socket};
-use super::settings::{
-    BlameArgs, Blaming, LoopArgs, OtlpArgs, ScrapeArgs, WebhookArgs, blaming, config, holdout_share, open,
-    otlp, scrapes, webhook,
-};
+use super::serve::PagesArgs;
+use super::settings::{Blaming, LoopArgs, blaming, config, holdout_share, open, otlp, scrapes, webhook};
 use super::show;
 use super::sink::ConsoleSink;
 use super::{Failure, Format, Global, Outcome, loop_failed, stop};
@@ -71,19 +67,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "dry_run")]
     listen: Option<std::net::SocketAddr>,
     #[command(flatten)]
-    access: AccessArgs,
-    #[command(flatten)]
-    webhook: WebhookArgs,
-    #[command(flatten)]
-    otlp: OtlpArgs,
-    #[command(flatten)]
-    blame: BlameArgs,
-    #[command(flatten)]
-    scrape: ScrapeArgs,
-    #[command(flatten)]
-    record: RecordArgs,
-    #[command(flatten)]
-    reports: ReportsArgs,
+    pages: PagesArgs,
     /// End after the first decision (its settings are restored, as always at the end).
     #[arg(long)]
     once: bool,
@@ -104,18 +88,19 @@ fn record(record: &RecordArgs, server: &Server, global: &Global) -> Result<Optio
 const FRESH: Duration = Duration::from_secs(120);
 
 pub fn run(global: &Global, args: Args) -> Outcome {
+    let pages = &args.pages;
     let of_listen = [
-        (args.access.is_given(), "--token-file, --tls-cert and --tls-key go"),
-        (args.record.record.is_some(), "--record goes"),
-        (args.reports.is_given(), "--reports goes"),
-        (args.otlp.is_given(), "--otlp goes"),
-        (args.blame.is_given(), "--blame and --blame-budget go"),
-        (args.scrape.is_given(), "--scrape-services goes"),
+        (pages.access.is_given(), "--token-file, --tls-cert and --tls-key go"),
+        (pages.record.record.is_some(), "--record goes"),
+        (pages.reports.is_given(), "--reports goes"),
+        (pages.otlp.is_given(), "--otlp goes"),
+        (pages.blame.is_given(), "--blame and --blame-budget go"),
+        (pages.scrape.is_given(), "--scrape-services goes"),
     ];
     if let Some((_, what)) = of_listen.iter().find(|(given, _)| *given && args.listen.is_none()) {
         return Err(usage!("{what} with --listen"));
     }
-    args.record.check()?;
+    pages.record.check()?;
     // Where cgroups lose their turn, evenkeel's own may be lost before it can do anything about that.
     let _turn = (!args.dry_run).then(TurnGuard::of_this_thread).and_then(|guard| {
         guard.inspect_err(|error| tracing::debug!("evenkeel itself may lose its turn: {error}")).ok()
@@ -150,21 +135,15 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     // One decision is asked for, not what an earlier one came to.
     config.takeover &= !(args.fresh || args.once);
     let mut sink = ConsoleSink::new()?;
-    let served = || Served {
-        state_dir: global.state_dir.clone(),
-        reports: args.reports.directory(&global.state_dir),
-        sampling: global.sampling.unwrap_or_default(),
-        check: super::check::document,
-        why: super::why::ask,
-        fresh: FRESH,
-    };
-    let entrance = args.listen.map(|address| open(global, address, &args.access)).transpose()?;
+    let entrance = args.listen.map(|address| open(global, address, &pages.access)).transpose()?;
     // Pushed is what is served: without that no one asks for the files of its token and its authorities.
-    let target = args.listen.map(|_| otlp(global, &args.otlp)).transpose()?.flatten();
-    let blaming = blaming(global, &args.blame)?;
-    let scrapes = scrapes(global, &args.scrape)?;
-    let webhook = webhook(global, &args.webhook)?.map(Webhook::start).transpose()?.map(Arc::new);
-    let server = entrance.map(|entrance| Server::start(entrance, served(), webhook.clone())).transpose()?;
+    let target = args.listen.map(|_| otlp(global, &pages.otlp)).transpose()?.flatten();
+    let blaming = blaming(global, &pages.blame)?;
+    let scrapes = scrapes(global, &pages.scrape)?;
+    let webhook = webhook(global, &pages.webhook)?.map(Webhook::start).transpose()?.map(Arc::new);
+    let server = entrance
+        .map(|entrance| Server::start(entrance, pages.served(global, FRESH), webhook.clone()))
+        .transpose()?;
     server.iter().try_for_each(|server| server.push(target.clone()))?;
     let notifier = Notifier::from_env();
     // Read once for all who load programs.
@@ -172,7 +151,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let mut agent = Agent::new(config, &mut sink).map_err(loop_failed)?;
     server.iter().try_for_each(|server| super::blame::start(server.tally(), blaming))?;
     server.iter().try_for_each(|server| super::scrape::start(server.tally(), scrapes))?;
-    let _recorder = server.as_ref().map(|server| record(&args.record, server, global)).transpose()?;
+    let _recorder = server.as_ref().map(|server| record(&pages.record, server, global)).transpose()?;
     drop(types);
     server.iter().for_each(Server::ready);
     notifier.ready("observing");

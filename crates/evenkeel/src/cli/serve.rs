@@ -35,25 +35,46 @@ pub struct Args {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9190")]
     listen: SocketAddr,
     #[command(flatten)]
-    access: AccessArgs,
-    #[command(flatten)]
-    webhook: WebhookArgs,
-    #[command(flatten)]
-    otlp: OtlpArgs,
+    pages: PagesArgs,
     /// Time between two samples.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = super::duration)]
     interval: Duration,
-    #[command(flatten)]
-    blame: BlameArgs,
-    #[command(flatten)]
-    scrape: ScrapeArgs,
-    #[command(flatten)]
-    record: RecordArgs,
-    #[command(flatten)]
-    reports: ReportsArgs,
     /// Keep no history.
     #[arg(long)]
     no_history: bool,
+}
+
+/// What `serve` and `run --listen` serve, to whom, and what they do with it besides.
+#[derive(Debug, clap::Args)]
+pub(super) struct PagesArgs {
+    #[command(flatten)]
+    pub access: AccessArgs,
+    #[command(flatten)]
+    pub webhook: WebhookArgs,
+    #[command(flatten)]
+    pub otlp: OtlpArgs,
+    #[command(flatten)]
+    pub blame: BlameArgs,
+    #[command(flatten)]
+    pub scrape: ScrapeArgs,
+    #[command(flatten)]
+    pub record: RecordArgs,
+    #[command(flatten)]
+    pub reports: ReportsArgs,
+}
+
+impl PagesArgs {
+    /// What the pages read and ask. `fresh` is how old the last look at the host may be.
+    pub fn served(&self, global: &Global, fresh: Duration) -> Served {
+        Served {
+            state_dir: global.state_dir.clone(),
+            reports: self.reports.directory(&global.state_dir),
+            sampling: global.sampling.unwrap_or_default(),
+            check: super::check::document,
+            why: super::why::ask,
+            fresh,
+        }
+    }
 }
 
 /// Longest interval: the host counts as watched while the last look is not much older.
@@ -69,36 +90,30 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         return Err(usage!(why));
     }
     global.no_tree("serve watches this host as it runs; `evenkeel ps --root` shows a tree")?;
-    args.record.check()?;
+    let pages = &args.pages;
+    pages.record.check()?;
     stop::on_signals()?;
     // The address first: a port below 1024 takes a capability that is not kept.
-    let entrance = open(global, args.listen, &args.access)?;
-    let receiver = webhook(global, &args.webhook)?;
-    let target = otlp(global, &args.otlp)?;
-    let blaming = blaming(global, &args.blame)?;
-    let scrapes = scrapes(global, &args.scrape)?;
+    let entrance = open(global, args.listen, &pages.access)?;
+    let receiver = webhook(global, &pages.webhook)?;
+    let target = otlp(global, &pages.otlp)?;
+    let blaming = blaming(global, &pages.blame)?;
+    let scrapes = scrapes(global, &pages.scrape)?;
     let hidden = privileges::join_who_sees_processes();
     let kept = privileges::drop_all_but_reading().map_err(Failure::Cannot)?;
     // One that cannot be made is told of where it is needed.
-    if !args.no_history || args.record.record.is_some() {
+    if !args.no_history || pages.record.record.is_some() {
         let _ = make_private(&global.state_dir);
     }
     let writes = privileges::write_only_to(&global.state_dir).map_err(Failure::Cannot)?;
     let sampling = global.sampling.unwrap_or_default();
     // Read once for all who load programs.
     let types =
-        (blaming != Blaming::Off || args.record.record.is_some()).then(evenkeel_bpf::load::kernel_types);
+        (blaming != Blaming::Off || pages.record.record.is_some()).then(evenkeel_bpf::load::kernel_types);
     let options = ObserverOptions { sampling, ..ObserverOptions::default() };
     let mut observer =
         Observer::new(&Root::host(), options).map_err(|error| Failure::Cannot(error.into()))?;
-    let served = Served {
-        state_dir: global.state_dir.clone(),
-        reports: args.reports.directory(&global.state_dir),
-        sampling,
-        check: super::check::document,
-        why: super::why::ask,
-        fresh: Duration::from_secs(10) + 3 * args.interval,
-    };
+    let served = pages.served(global, Duration::from_secs(10) + 3 * args.interval);
     let webhook = receiver.map(Webhook::start).transpose()?.map(Arc::new);
     let server = Server::start(entrance, served, webhook.clone())?;
     server.push(target)?;
@@ -108,7 +123,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     hidden.iter().for_each(|hidden| tally.tell(hidden));
     super::blame::start(tally.clone(), blaming)?;
     super::scrape::start(tally, scrapes)?;
-    let _recorder = args.record.start(&observer, &server, &global.state_dir)?;
+    let _recorder = pages.record.start(&observer, &server, &global.state_dir)?;
     drop(types);
     let mut history = History::open(global, args.no_history, &server.tally());
     let notifier = Notifier::from_env();

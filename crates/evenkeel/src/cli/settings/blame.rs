@@ -82,27 +82,11 @@ pub fn blaming(global: &Global, args: &BlameArgs) -> Result<Blaming, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
+    use super::super::serve::tests;
     use super::*;
 
-    #[derive(clap::Parser)]
-    struct Only {
-        #[command(flatten)]
-        blame: BlameArgs,
-    }
-
     fn asked(text: &str, options: &[&str]) -> Result<Blaming, String> {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("config.toml");
-        std::fs::write(&file, text).unwrap();
-        let global = ["evenkeel", "--config", file.to_str().unwrap(), "status"];
-        let global = crate::cli::Cli::try_parse_from(global).unwrap().global;
-        let args = Only::try_parse_from([&["x"], options].concat()).map_err(|error| error.to_string())?;
-        blaming(&global, &args.blame).map_err(|failure| match failure {
-            Failure::Usage(error) => format!("{error:#}"),
-            other => format!("{other:?}"),
-        })
+        tests::asked(text, options, blaming)
     }
 
     #[test]

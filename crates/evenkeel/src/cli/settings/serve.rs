@@ -259,40 +259,38 @@ pub fn open(global: &Global, address: SocketAddr, args: &AccessArgs) -> Result<E
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use clap::Parser as _;
 
     use super::*;
 
-    type Asked = Result<(Option<Receiver>, Option<Target>), String>;
-
-    fn asked(dir: &Path, text: &str, options: &[&str]) -> Result<Option<Receiver>, String> {
-        both(dir, text, options).map(|(webhook, _)| webhook)
+    #[derive(clap::Parser)]
+    struct Only<A: clap::Args> {
+        #[command(flatten)]
+        args: A,
     }
 
-    fn configured(dir: &Path, text: &str) -> Global {
-        let file = dir.join("config.toml");
+    /// What is read of a file and of options, or why it is refused.
+    pub fn asked<A: clap::Args, T>(
+        text: &str,
+        options: &[&str],
+        read: impl Fn(&Global, &A) -> Result<T, Failure>,
+    ) -> Result<T, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.toml");
         std::fs::write(&file, text).unwrap();
         let global = ["evenkeel", "--config", file.to_str().unwrap(), "status"];
-        crate::cli::Cli::try_parse_from(global).unwrap().global
-    }
-
-    fn both(dir: &Path, text: &str, options: &[&str]) -> Asked {
-        let global = configured(dir, text);
-        #[derive(clap::Parser)]
-        struct Only {
-            #[command(flatten)]
-            webhook: WebhookArgs,
-            #[command(flatten)]
-            otlp: OtlpArgs,
-        }
-        let args = Only::try_parse_from([&["x"], options].concat()).map_err(|error| error.to_string())?;
-        let words = |failure| match failure {
+        let global = crate::cli::Cli::try_parse_from(global).unwrap().global;
+        let args =
+            Only::<A>::try_parse_from([&["x"], options].concat()).map_err(|error| error.to_string())?;
+        read(&global, &args.args).map_err(|failure| match failure {
             Failure::Usage(error) => format!("{error:#}"),
             other => format!("{other:?}"),
-        };
-        let webhook = webhook(&global, &args.webhook).map_err(words)?;
-        Ok((webhook, otlp(&global, &args.otlp).map_err(words)?))
+        })
+    }
+
+    fn webhook_of(text: &str, options: &[&str]) -> Result<Option<Receiver>, String> {
+        asked(text, options, webhook)
     }
 
     #[test]
@@ -304,22 +302,19 @@ mod tests {
             "[serve]\nwebhook = \"http://a:1/x\"\nwebhook_token_file = {:?}\n",
             token.to_str().unwrap()
         );
-        let of_file = asked(dir.path(), &text, &[]).unwrap().unwrap();
+        let of_file = webhook_of(&text, &[]).unwrap().unwrap();
         assert_eq!((of_file.name(), of_file.token()), ("a:1", Some("of-the-file")));
-        let named = asked(dir.path(), &text, &["--webhook", "http://b/"]).unwrap().unwrap();
+        let named = webhook_of(&text, &["--webhook", "http://b/"]).unwrap().unwrap();
         assert_eq!((named.name(), named.token()), ("b:80", None));
         assert!(!format!("{of_file:?}").contains("of-the-file"));
-        assert!(asked(dir.path(), "", &[]).unwrap().is_none());
+        assert!(webhook_of("", &[]).unwrap().is_none());
     }
 
     #[test]
     fn services_are_asked_when_one_of_both_says_so() {
-        let dir = tempfile::tempdir().unwrap();
-        let of = |text: &str, scrape_services| {
-            scrapes(&configured(dir.path(), text), &ScrapeArgs { scrape_services }).unwrap()
-        };
+        let of = |text: &str, options: &[&str]| asked(text, options, scrapes).unwrap();
         let on = "[serve]\nscrape_services = true\n";
-        assert_eq!((of("", false), of("", true), of(on, false)), (false, true, true));
+        assert_eq!((of("", &[]), of("", &["--scrape-services"]), of(on, &[])), (false, true, true));
     }
 
     #[test]
@@ -331,7 +326,8 @@ mod tests {
             "[serve]\notlp = \"http://a:4318/\"\notlp_interval = \"1m\"\notlp_token_file = {:?}\n",
             token.to_str().unwrap()
         );
-        let of = |text: &str, options: &[&str]| both(dir.path(), text, options).unwrap().1.unwrap();
+        let read = |text: &str, options: &[&str]| asked(text, options, otlp);
+        let of = |text: &str, options: &[&str]| read(text, options).unwrap().unwrap();
         let target = of(&text, &[]);
         assert_eq!((target.receiver.url(), target.interval.as_secs()), ("http://a:4318/v1/metrics", 60));
         assert_eq!(target.receiver.token(), Some("of-the-file"));
@@ -340,7 +336,7 @@ mod tests {
         assert_eq!(target.receiver.token(), None);
         assert_eq!(of("", &["--otlp", "http://b:1", "--otlp-interval", "1s"]).interval.as_secs(), 1);
         assert_eq!(of("", &["--otlp", "https://b"]).receiver.url(), "https://b/v1/metrics");
-        let refused = |text: &str, options: &[&str]| both(dir.path(), text, options).unwrap_err();
+        let refused = |text: &str, options: &[&str]| read(text, options).unwrap_err();
         assert!(refused("", &["--otlp", "http://b", "--otlp-interval", "0s"]).contains("from 1s to 600s"));
         assert!(refused("", &["--otlp-interval", "1s"]).contains("--otlp"));
         for (text, why) in [
@@ -368,7 +364,6 @@ mod tests {
 
     #[test]
     fn what_cannot_be_asked_is_refused_with_the_reason() {
-        let dir = tempfile::tempdir().unwrap();
         for (text, why) in [
             (
                 "[serve]\nwebhook = \"https://h/\"\nwebhook_ca = \"/none/there\"\n",
@@ -389,13 +384,11 @@ mod tests {
                 "cannot read /none/there",
             ),
         ] {
-            let error = asked(dir.path(), text, &[]).unwrap_err();
+            let error = webhook_of(text, &[]).unwrap_err();
             assert!(error.contains(why) && !error.contains("secret"), "{text}: {error}");
         }
-        assert!(
-            asked(dir.path(), "", &["--webhook", "ftp://h"]).unwrap_err().contains("--webhook: an address")
-        );
-        assert!(asked(dir.path(), "", &["--webhook-token-file", "x"]).unwrap_err().contains("--webhook"));
+        assert!(webhook_of("", &["--webhook", "ftp://h"]).unwrap_err().contains("--webhook: an address"));
+        assert!(webhook_of("", &["--webhook-token-file", "x"]).unwrap_err().contains("--webhook"));
     }
 
     #[test]
