@@ -12,7 +12,6 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use evenkeel_actuate::Linux;
 use evenkeel_linux::testing::{TestChild, awaited};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use scene::{Group, Process, VISIBLE, crowd, evenkeel, hurried, snapshot, until};
@@ -67,7 +66,7 @@ impl Stage {
     }
 
     fn found(&self) -> Found {
-        snapshot(&mut Linux::new().unwrap(), &[&self.group])
+        snapshot(&[&self.group])
     }
 
     fn command(&self, more: &[&str]) -> Command {

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use evenkeel_actuate::Linux;
 use evenkeel_base::{CpuSet, Setting, TaskId};
 use evenkeel_linux::testing::looked_for;
 use scene::{Agent, Facts, Group, Process, assert_all_back, begin, configured, run, snapshot, until};
@@ -64,7 +63,6 @@ struct Killed<'a> {
     config: &'a str,
     group: &'a Group,
     before: &'a Snapshot,
-    kernel: &'a mut Linux,
 }
 
 impl Killed<'_> {
@@ -72,12 +70,12 @@ impl Killed<'_> {
         started(self.dir, self.config, self.group, more)
     }
 
-    fn is_changed(&mut self) -> bool {
-        snapshot(self.kernel, &[self.group]) != *self.before
+    fn is_changed(&self) -> bool {
+        snapshot(&[self.group]) != *self.before
     }
 
     /// Kills it with its change in force, not in a block under the baseline.
-    fn kill(&mut self, agent: &mut Agent) {
+    fn kill(&self, agent: &mut Agent) {
         wait_for("the change", Duration::from_secs(60), Duration::from_millis(5), || {
             self.is_changed().then_some(())
         });
@@ -85,9 +83,9 @@ impl Killed<'_> {
     }
 
     /// Until it says so; what is in force is looked at all the while.
-    fn says(&mut self, agent: &Agent, words: &str, mut seen: impl FnMut(Snapshot)) {
+    fn says(&self, agent: &Agent, words: &str, mut seen: impl FnMut(Snapshot)) {
         wait_for(words, Duration::from_secs(60), Duration::from_millis(5), || {
-            seen(snapshot(self.kernel, &[self.group]));
+            seen(snapshot(&[self.group]));
             let told = agent.words();
             assert!(!told.contains("panicked"), "{told}");
             told.contains(words).then_some(())
@@ -96,9 +94,9 @@ impl Killed<'_> {
 
     /// Started again after a kill it goes on; of another configuration, or where a fresh start is asked for, everything goes
     /// back first. Returns one that has taken over.
-    fn goes_on_until_it_is_restored(&mut self, mut agent: Agent, proved_by: u32) -> Agent {
+    fn goes_on_until_it_is_restored(&self, mut agent: Agent, proved_by: u32) -> Agent {
         self.kill(&mut agent);
-        let in_force = snapshot(self.kernel, &[self.group]);
+        let in_force = snapshot(&[self.group]);
         assert_ne!(in_force, *self.before, "killed in the instant in which a block began");
         let mut agent = self.start(&[]);
         let took_over = format!("by the run before (pid {proved_by})");
@@ -152,14 +150,13 @@ fn a_change_in_force_is_held_out_for_seconds_and_status_shows_its_effect() {
     let (_turn, dir) = begin();
     let group = Group::new("holdout");
     let _loads = short_among_loops(&group);
-    let mut kernel = Linux::new().unwrap();
     // `taskset` pins itself before it becomes the load.
     until("the loads run where they belong", || {
         let pinned = Setting::Affinity(CpuSet::single(0));
-        let found = snapshot(&mut kernel, &[&group]).0;
+        let found = snapshot(&[&group]).0;
         found.len() == 4 && found.values().all(|(_, affinity)| *affinity == pinned)
     });
-    let before = snapshot(&mut kernel, &[&group]);
+    let before = snapshot(&[&group]);
     let config = configured(dir.path(), CONFIG);
     let agent = started(dir.path(), &config, &group, &[]);
 
@@ -170,7 +167,7 @@ fn a_change_in_force_is_held_out_for_seconds_and_status_shows_its_effect() {
     });
     // A window under the baseline, then the change again.
     let often = Duration::from_millis(50);
-    let mut is_changed = || snapshot(&mut kernel, &[&group]) != before;
+    let is_changed = || snapshot(&[&group]) != before;
     let block = Duration::from_secs(120);
     wait_for("a block under the baseline", block, often, || (!is_changed()).then_some(()));
     let held = Instant::now();
@@ -189,13 +186,12 @@ fn a_change_in_force_is_held_out_for_seconds_and_status_shows_its_effect() {
     assert!(effect["holdout_share"]["value"].as_f64() > Some(0.0), "{shown:#}");
 
     let proved_by = agent.pid();
-    let mut killed =
-        Killed { dir: dir.path(), config: &config, group: &group, before: &before, kernel: &mut kernel };
+    let killed = Killed { dir: dir.path(), config: &config, group: &group, before: &before };
     let mut agent = killed.goes_on_until_it_is_restored(agent, proved_by);
     let document = agent.end_by(rustix::process::Signal::INT).json();
     assert_all_back(&document);
     assert_eq!(document["taken_over"]["pid"], proved_by, "{document:#}");
-    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+    assert_eq!(snapshot(&[&group]), before);
     let history = run(dir.path(), &["history", "--run", "1", "-o", "json"]).json();
     assert!(history["effect_now"]["blocks"].as_u64() > Some(0), "{history:#}");
 }

@@ -64,10 +64,8 @@ impl Host {
         let id = kernel.identity(processes[2].pid()).unwrap().id;
         kernel.write(&Target::Task(id), &Setting::Affinity(CpuSet::single(0))).unwrap();
         std::thread::sleep(Duration::from_millis(1200));
-        let found = processes
-            .iter()
-            .map(|process| (process.pid(), facts(kernel, process.pid()).unwrap().1))
-            .collect();
+        let found =
+            processes.iter().map(|process| (process.pid(), facts(process.pid()).unwrap().1)).collect();
         let files = groups.iter().map(Group::files).collect();
         Self { groups, processes, found, files }
     }
@@ -76,7 +74,7 @@ impl Host {
     fn differences(&self, kernel: &mut Linux) -> Vec<String> {
         let mut differences = Vec::new();
         for process in &self.processes {
-            assert!(facts(kernel, process.pid()).is_some(), "{} has ended", process.pid());
+            assert!(facts(process.pid()).is_some(), "{} has ended", process.pid());
         }
         for (group, files) in self.groups.iter().zip(&self.files) {
             let now = group.files();
@@ -86,7 +84,7 @@ impl Host {
             for pid in group.processes() {
                 let Ok(leader) = kernel.identity(pid).map(|facts| facts.process_group) else { continue };
                 let found = &self.found[&leader];
-                let Some((id, now)) = facts(kernel, pid) else { continue };
+                let Some((id, now)) = facts(pid) else { continue };
                 if now != *found {
                     differences.push(describe(id, leader, &now, found));
                 }

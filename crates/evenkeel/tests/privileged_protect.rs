@@ -6,8 +6,7 @@ mod scene;
 use std::path::Path;
 use std::time::Duration;
 
-use evenkeel_actuate::Linux;
-use scene::{Agent, Group, begin, crowd, end, facts, run, snapshot};
+use scene::{Agent, Group, begin, begin_with_crowd, crowd, end, facts, run, snapshot};
 use serde_json::Value;
 
 fn config(dir: &Path, protect: &str) -> String {
@@ -26,27 +25,24 @@ fn windows<'a>(history: &'a Value, settings: &'a str) -> impl Iterator<Item = f6
 
 #[test]
 fn the_protected_are_measured_and_left_alone() {
-    let (_turn, dir) = begin();
-    let group = Group::new("protect");
-    let loads = crowd(&group);
+    let (_turn, dir, group, loads) = begin_with_crowd("protect");
     let precious = &loads[1];
     let protect = format!("[[protect]]\nscope = \"{}\"\n", precious.scope());
     let config = config(dir.path(), &protect);
-    let mut kernel = Linux::new().unwrap();
-    let before = snapshot(&mut kernel, &[&group]);
-    let found = facts(&mut kernel, precious.pid()).unwrap();
+    let before = snapshot(&[&group]);
+    let found = facts(precious.pid()).unwrap();
     let args = ["--config", &config, "run", "--scope", &group.scope(), "--for", "14s", "-o", "json"];
     let mut agent = Agent::run(dir.path(), &args);
     let mut changed = 0;
     while agent.process.try_wait().unwrap().is_none() {
-        assert_eq!(facts(&mut kernel, precious.pid()).unwrap(), found, "the protected task was changed");
-        changed += usize::from(snapshot(&mut kernel, &[&group]) != before);
+        assert_eq!(facts(precious.pid()).unwrap(), found, "the protected task was changed");
+        changed += usize::from(snapshot(&[&group]) != before);
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let output = agent.end();
     let document = output.json();
     assert!(changed > 0, "nothing was tried: {} {document:#}", output.stderr);
-    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+    assert_eq!(snapshot(&[&group]), before);
 
     let status = &document["protected"][0];
     assert_eq!((&status["name"], &status["tasks"]), (&precious.scope().into(), &1.into()), "{document:#}");
@@ -72,9 +68,7 @@ fn the_protected_are_measured_and_left_alone() {
 
 #[test]
 fn without_programs_in_the_kernel_means_are_taken_and_that_is_said() {
-    let (_turn, dir) = begin();
-    let group = Group::new("means");
-    let _loads = crowd(&group);
+    let (_turn, dir, group, _loads) = begin_with_crowd("means");
     let protect = format!("[[protect]]\nscope = \"{}\"\nwait_p99 = \"500ms\"\n", group.scope());
     let config = config(dir.path(), &protect);
     // A kernel without BTF, as far as it can see.
@@ -107,9 +101,7 @@ fn without_programs_in_the_kernel_means_are_taken_and_that_is_said() {
 /// Two names for one process: each of them waits.
 #[test]
 fn services_that_share_a_process_both_wait() {
-    let (_turn, dir) = begin();
-    let group = Group::new("shared");
-    let loads = crowd(&group);
+    let (_turn, dir, group, loads) = begin_with_crowd("shared");
     let services: String = [group.scope(), loads[1].scope(), loads[2].scope()]
         .map(|scope| format!("[[service]]\nscope = \"{scope}\"\n"))
         .concat();

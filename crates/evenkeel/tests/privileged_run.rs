@@ -12,8 +12,8 @@ use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{CpuSet, Setting, Target};
 use evenkeel_linux::testing::comm;
 use scene::{
-    Agent, Ended, Group, Process, VISIBLE, assert_all_back, begin, crowd, end, evenkeel, facts, hurried, run,
-    snapshot, turn, until,
+    Agent, Ended, Group, Process, VISIBLE, assert_all_back, begin, begin_with_crowd, crowd, end, evenkeel,
+    facts, hurried, run, snapshot, turn, until,
 };
 use serde_json::Value;
 
@@ -54,12 +54,11 @@ fn a_run_tells_what_it_did_touches_nobody_else_and_leaves_nothing() {
     group.set_weight(512, 50);
     let loads = crowd(&group);
     let outsiders = [other.duty(10, "wall"), sleeper()];
-    let mut kernel = Linux::new().unwrap();
-    let before = snapshot(&mut kernel, &[&group, &other]);
+    let before = snapshot(&[&group, &other]);
     // One of the group is not meant.
     let spared = &loads[3];
     let untouched: Vec<u32> = outsiders.iter().chain([spared]).map(Process::pid).collect();
-    let found: Vec<_> = untouched.iter().map(|&pid| facts(&mut kernel, pid).unwrap()).collect();
+    let found: Vec<_> = untouched.iter().map(|&pid| facts(pid).unwrap()).collect();
 
     let (scope, exclude) = (group.scope(), format!("!{}", spared.scope()));
     let args = ["run", "--scope", &scope, "--scope", &exclude, "--for", "12s", "-o", "json"];
@@ -67,9 +66,9 @@ fn a_run_tells_what_it_did_touches_nobody_else_and_leaves_nothing() {
     let (mut changed, mut asked) = (0, false);
     while agent.process.try_wait().unwrap().is_none() {
         for (&pid, found) in untouched.iter().zip(&found) {
-            assert_eq!(facts(&mut kernel, pid).unwrap(), *found, "{pid} is none of its business");
+            assert_eq!(facts(pid).unwrap(), *found, "{pid} is none of its business");
         }
-        let now = snapshot(&mut kernel, &[&group, &other]);
+        let now = snapshot(&[&group, &other]);
         assert_eq!(now.1[1], before.1[1], "the other cgroup is none of its business");
         changed += usize::from(now != before);
         if changed > 0 && !asked {
@@ -86,7 +85,7 @@ fn a_run_tells_what_it_did_touches_nobody_else_and_leaves_nothing() {
     let output = agent.end();
     let document = output.json();
     assert!(changed > 0, "nothing was ever tried: {document:#}");
-    assert_eq!(snapshot(&mut kernel, &[&group, &other]), before);
+    assert_eq!(snapshot(&[&group, &other]), before);
     assert_run_document(&document);
     assert_all_back(&document);
     assert_eq!(document["scope"], serde_json::json!([scope, exclude]));
@@ -108,19 +107,17 @@ fn a_run_tells_what_it_did_touches_nobody_else_and_leaves_nothing() {
 
 #[test]
 fn waiting_work_is_moved_and_every_task_keeps_its_affinity() {
-    let (_turn, dir) = begin();
-    let group = Group::new("pull");
-    let loads = crowd(&group);
+    let (_turn, dir, group, loads) = begin_with_crowd("pull");
     let mut kernel = Linux::new().unwrap();
     // Somebody has confined one of them.
-    let (confined, _) = facts(&mut kernel, loads[0].pid()).unwrap();
+    let (confined, _) = facts(loads[0].pid()).unwrap();
     kernel.write(&Target::Task(confined), &Setting::Affinity(CpuSet::single(0))).unwrap();
-    let before = snapshot(&mut kernel, &[&group]);
+    let before = snapshot(&[&group]);
     let args = ["run", "--scope", &group.scope(), "--lever", "pull", "--for", "10s", "-o", "json"];
     let mut agent = Agent::run(dir.path(), &args);
     let (mut looks, mut pinned) = (0, 0);
     while agent.process.try_wait().unwrap().is_none() {
-        let now = snapshot(&mut kernel, &[&group]);
+        let now = snapshot(&[&group]);
         looks += now.0.len();
         pinned += now.0.iter().filter(|(id, facts)| before.0[id] != **facts).count();
         assert_eq!(now.0[&confined], before.0[&confined], "it is never moved");
@@ -130,7 +127,7 @@ fn waiting_work_is_moved_and_every_task_keeps_its_affinity() {
     let document = output.json();
     let words = &output.stderr;
     assert!(words.contains("waiting work was moved to an idle CPU"), "{words}");
-    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+    assert_eq!(snapshot(&[&group]), before);
     assert!(pinned * 20 < looks, "pinned in {pinned} of {looks} looks: for instants only");
     assert_all_back(&document);
     let stages = document["stages"].as_array().unwrap();
@@ -139,20 +136,17 @@ fn waiting_work_is_moved_and_every_task_keeps_its_affinity() {
 
 #[test]
 fn a_signal_in_a_trial_puts_everything_back() {
-    let (_turn, dir) = begin();
-    let group = Group::new("signal");
-    let _loads = crowd(&group);
-    let mut kernel = Linux::new().unwrap();
-    let before = snapshot(&mut kernel, &[&group]);
+    let (_turn, dir, group, _loads) = begin_with_crowd("signal");
+    let before = snapshot(&[&group]);
     let config = hurried(dir.path(), "20s");
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
         let scope = group.scope();
         let args = ["--config", &config, "run", "--scope", &scope, "-o", "json"];
         let mut agent = Agent::run(dir.path(), &[&args[..], &VISIBLE].concat());
-        until("something is tried", || snapshot(&mut kernel, &[&group]) != before);
+        until("something is tried", || snapshot(&[&group]) != before);
         agent.signal(signal);
         let document = agent.end().json();
-        assert_eq!(snapshot(&mut kernel, &[&group]), before);
+        assert_eq!(snapshot(&[&group]), before);
         assert_all_back(&document);
         let status = run(dir.path(), &["status", "-o", "json"]).json();
         assert_eq!(status["outcome"], "stopped");
@@ -162,12 +156,9 @@ fn a_signal_in_a_trial_puts_everything_back() {
 
 #[test]
 fn what_is_only_planned_writes_nothing() {
-    let (_turn, dir) = begin();
+    let (_turn, dir, group, _loads) = begin_with_crowd("dry");
     let state = dir.path().join("state");
-    let group = Group::new("dry");
-    let _loads = crowd(&group);
-    let mut kernel = Linux::new().unwrap();
-    let before = snapshot(&mut kernel, &[&group]);
+    let before = snapshot(&[&group]);
     let scope = group.scope();
     let cases: [&[&str]; 3] = [
         &["run", "--dry-run", "--scope", &scope, "--for", "3s", "-o", "json"],
@@ -177,7 +168,7 @@ fn what_is_only_planned_writes_nothing() {
     for args in cases {
         let mut agent = Agent::start(evenkeel(&state, args), dir.path());
         while agent.process.try_wait().unwrap().is_none() {
-            assert_eq!(snapshot(&mut kernel, &[&group]), before, "{args:?}");
+            assert_eq!(snapshot(&[&group]), before, "{args:?}");
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         let output = agent.end();
@@ -231,11 +222,10 @@ fn a_calm_scope_is_left_alone() {
     let group = Group::new("calm");
     let load = group.duty(5, "closed");
     until("the load runs", || group.processes().len() == 1);
-    let mut kernel = Linux::new().unwrap();
-    let found = facts(&mut kernel, load.pid()).unwrap();
+    let found = facts(load.pid()).unwrap();
     let document = run(dir.path(), &["run", "--scope", &load.scope(), "--for", "4s", "-o", "json"]).json();
     assert_eq!(document["settings"], "kernel default", "{document:#}");
-    assert_eq!(facts(&mut kernel, load.pid()).unwrap(), found);
+    assert_eq!(facts(load.pid()).unwrap(), found);
 }
 
 /// Runs the binary as somebody without rights.
@@ -247,11 +237,8 @@ fn as_nobody(state: &Path, args: &[&str]) -> Ended {
 
 #[test]
 fn without_rights_it_says_what_is_missing() {
-    let (_turn, dir) = begin();
-    let group = Group::new("rights");
-    let _loads = crowd(&group);
-    let mut kernel = Linux::new().unwrap();
-    let before = snapshot(&mut kernel, &[&group]);
+    let (_turn, dir, group, _loads) = begin_with_crowd("rights");
+    let before = snapshot(&[&group]);
     let scope = group.scope();
     let args = ["run", "--scope", &scope, "--for", "5s"];
     as_nobody(dir.path(), &args).refused(3, "root");
@@ -264,7 +251,7 @@ fn without_rights_it_says_what_is_missing() {
     let words = &output.stderr;
     assert!(matches!(output.status, Some(0 | 3)), "{words}");
     assert!(words.contains("permitted") || words.contains("root"), "{words}");
-    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+    assert_eq!(snapshot(&[&group]), before);
 }
 
 /// Asks it to end once it has decided; whether it was asked, or has ended.
@@ -281,22 +268,19 @@ fn ends_when_decided(agent: &mut Agent) -> bool {
 
 #[test]
 fn tasks_may_come_and_go_during_a_trial() {
-    let (_turn, dir) = begin();
+    let (_turn, dir, group, mut loads) = begin_with_crowd("mortal");
     let config = hurried(dir.path(), "10s");
-    let group = Group::new("mortal");
-    let mut loads = crowd(&group);
     // Children are born and die all the time, some orphaned.
     let forking = "while :; do i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; sleep 0.3 & (sleep 0.3 &); sleep 0.02; done";
     let _forking = [group.start("sh", &["-c", forking]), group.start("sh", &["-c", forking])];
-    let mut kernel = Linux::new().unwrap();
     let survivors: Vec<u32> = loads[..4].iter().map(Process::pid).collect();
-    let before: Vec<_> = survivors.iter().map(|&pid| facts(&mut kernel, pid).unwrap()).collect();
+    let before: Vec<_> = survivors.iter().map(|&pid| facts(pid).unwrap()).collect();
     let files = group.files();
     let scope = group.scope();
     let args = ["--config", &config, "run", "--scope", &scope, "--for", "60s", "-o", "json"];
     let lever = ["--lever", "batch+slice by burst+pull"];
     let mut agent = Agent::run(dir.path(), &[&args[..], &lever].concat());
-    until("something is tried", || facts(&mut kernel, survivors[0]).unwrap() != before[0]);
+    until("something is tried", || facts(survivors[0]).unwrap() != before[0]);
     while loads.len() > 4 {
         loads.pop();
         std::thread::sleep(std::time::Duration::from_millis(150));
@@ -307,12 +291,12 @@ fn tasks_may_come_and_go_during_a_trial() {
     }
     let document = agent.end().json();
     assert_all_back(&document);
-    let after: Vec<_> = survivors.iter().map(|&pid| facts(&mut kernel, pid).unwrap()).collect();
+    let after: Vec<_> = survivors.iter().map(|&pid| facts(pid).unwrap()).collect();
     assert_eq!(after, before);
     assert_eq!(group.files(), files);
     // Those born of tuned parents, too.
     let usual = &before[0].1;
-    for (id, facts) in snapshot(&mut kernel, &[&group]).0 {
+    for (id, facts) in snapshot(&[&group]).0 {
         assert_eq!(facts, *usual, "{id}");
     }
 }
@@ -334,14 +318,13 @@ fn tasks_confined_to_one_cpu_stay_there() {
         let pids = group.processes();
         pids.len() == 6 && pids.into_iter().all(|pid| comm(pid) == "confined")
     });
-    let mut kernel = Linux::new().unwrap();
-    let before = snapshot(&mut kernel, &[&group]);
+    let before = snapshot(&[&group]);
     let scope = group.scope();
     let args = ["--config", &config, "run", "--scope", &scope, "--for", "60s", "-o", "json"];
     let mut agent = Agent::run(dir.path(), &args);
     let mut changed = 0;
     while !ends_when_decided(&mut agent) {
-        let now = snapshot(&mut kernel, &[&group]);
+        let now = snapshot(&[&group]);
         for (id, (_, affinity)) in &now.0 {
             assert_eq!(*affinity, Setting::Affinity(CpuSet::single(0)), "{id}");
         }
@@ -351,5 +334,5 @@ fn tasks_confined_to_one_cpu_stay_there() {
     let document = agent.end().json();
     assert_all_back(&document);
     assert!(changed > 0, "nothing was ever tried: {document:#}");
-    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+    assert_eq!(snapshot(&[&group]), before);
 }

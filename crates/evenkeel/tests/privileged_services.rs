@@ -3,7 +3,6 @@
 
 mod scene;
 
-use evenkeel_actuate::Linux;
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_linux::sys::{self, RawSchedAttr};
 use evenkeel_linux::testing::awaited;
@@ -39,8 +38,7 @@ fn background_work_yields_and_everything_goes_back() {
     let (api, work) = (Group::new("api"), Group::new("work"));
     work.set_weight(3000, 300);
     let (service, loops) = (service(&api), batch(&work));
-    let mut kernel = Linux::new().unwrap();
-    let before = snapshot(&mut kernel, &[&api, &work]);
+    let before = snapshot(&[&api, &work]);
     let config = configured(dir.path(), FORGIVING);
     let (service_scope, work_scope) = (service.scope(), work.scope());
     let args =
@@ -51,9 +49,9 @@ fn background_work_yields_and_everything_goes_back() {
     let kept =
         words.lines().find(|line| line.starts_with("* ")).unwrap_or_else(|| panic!("{words}")).to_owned();
     assert!(kept.contains("kept: requests are delayed at least"), "{words}");
-    assert_ne!(snapshot(&mut kernel, &[&api, &work]), before, "{words}");
+    assert_ne!(snapshot(&[&api, &work]), before, "{words}");
     // The service itself is never changed.
-    assert_eq!(snapshot(&mut kernel, &[&api]).1, before.1[..1].to_vec());
+    assert_eq!(snapshot(&[&api]).1, before.1[..1].to_vec());
     if kept.contains("idle groups") {
         let idle = || work.files()["cpu.idle"].trim() == "1";
         assert!(idle());
@@ -70,7 +68,7 @@ fn background_work_yields_and_everything_goes_back() {
     work.set_weight(3000, 300);
     let _batch = batch(&work);
     until("what was made again is as it was set", || work.files() == in_force);
-    let tasks = snapshot(&mut kernel, &[&api, &work]).0;
+    let tasks = snapshot(&[&api, &work]).0;
     // In an idle cgroup a service would wait for everybody.
     work.add(service.pid());
     until("the cgroup is as it was", || work.files() == before.1[1]);
@@ -78,7 +76,7 @@ fn background_work_yields_and_everything_goes_back() {
     let document = agent.end_by(rustix::process::Signal::INT).json();
     scene::assert_all_back(&document);
     assert_eq!(document["protected"][0]["name"], service_scope, "{document:#}");
-    assert_eq!(snapshot(&mut kernel, &[&api, &work]), (tasks, before.1));
+    assert_eq!(snapshot(&[&api, &work]), (tasks, before.1));
 }
 
 #[test]
@@ -243,8 +241,7 @@ fn background_work_moves_aside_for_a_service_and_keeps_its_affinity() {
     // It has to sleep often: one that is always behind never wakes.
     let light = ["load", "duty", "--percent", "3", "--period", "1ms", "--kind", "open", "--seconds", "600"];
     let _loads = (api.start(env!("CARGO_BIN_EXE_evenkeel"), &light), batch(&work));
-    let mut kernel = Linux::new().unwrap();
-    let before = snapshot(&mut kernel, &[&api, &work]);
+    let before = snapshot(&[&api, &work]);
     let config = hurried_with(dir.path(), "20s", FORGIVING);
     let (api_scope, work_scope) = (api.scope(), work.scope());
     let args = ["run", "--service", &api_scope, "--background", &work_scope, "--lever", "aside"];
@@ -253,7 +250,7 @@ fn background_work_moves_aside_for_a_service_and_keeps_its_affinity() {
     let (document, words) = (output.json(), output.stderr);
     assert!(words.contains("background work was moved aside"), "{words}");
     scene::assert_all_back(&document);
-    assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
+    assert_eq!(snapshot(&[&api, &work]), before);
     let stages = document["stages"].as_array().unwrap();
     assert!(stages.iter().any(|stage| stage["name"] == "trial aside"), "{document:#}");
 
@@ -263,5 +260,5 @@ fn background_work_moves_aside_for_a_service_and_keeps_its_affinity() {
     std::thread::sleep(std::time::Duration::from_secs(4));
     agent.kill();
     run(dir.path(), &["restore"]).with(0);
-    assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
+    assert_eq!(snapshot(&[&api, &work]), before);
 }

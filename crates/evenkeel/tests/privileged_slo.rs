@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use endpoint::Endpoint;
-use evenkeel_actuate::Linux;
 use evenkeel_fetch::http::{Request, get_with};
 use evenkeel_fetch::prometheus;
 use evenkeel_linux::testing::awaited;
@@ -83,8 +82,7 @@ fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
         work.scope()
     );
     let config = configured(dir.path(), &toml);
-    let mut kernel = Linux::new().unwrap();
-    let before = snapshot(&mut kernel, &[&api, &work]);
+    let before = snapshot(&[&api, &work]);
     let listen = ["--listen", "127.0.0.1:0", "-o", "json"];
     let args = [&["run", "--config", &config, "--for", "300s"], &listen[..]].concat();
     let mut agent = Agent::run(dir.path(), &args);
@@ -93,7 +91,7 @@ fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
     // One candidate or the other was confirmed, and its requests forbade it.
     said(&agent, &format!("{}, which is protected, answers", api.scope()), minutes);
     said(&agent, "kept: nothing tried is shown to be better", minutes);
-    assert_eq!(snapshot(&mut kernel, &[&api, &work]).1[1], before.1[1], "{}", agent.words());
+    assert_eq!(snapshot(&[&api, &work]).1[1], before.1[1], "{}", agent.words());
 
     let status = |agent: &Agent| -> Value {
         let document = run(dir.path(), &["status", "-o", "json"]).json();
@@ -160,5 +158,5 @@ fn requests_decide_and_an_endpoint_that_hangs_leaves_it_to_waits() {
     let document = agent.end_by(rustix::process::Signal::INT).json();
     scene::assert_all_back(&document);
     assert_eq!(document["slos"][0]["judged_by"], "requests", "{document:#}");
-    assert_eq!(snapshot(&mut kernel, &[&api, &work]), before);
+    assert_eq!(snapshot(&[&api, &work]), before);
 }

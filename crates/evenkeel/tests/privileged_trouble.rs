@@ -9,7 +9,7 @@ use std::process::Command;
 use evenkeel_actuate::{Actuator, Linux, Options};
 use evenkeel_base::{Change, Nice, Plan, SchedAttr, Setting, Target};
 use scene::{
-    Agent, Ended, Group, Process, VISIBLE, assert_all_back, begin, crowd, end, facts, hurried, run, snapshot,
+    Agent, Ended, Process, VISIBLE, assert_all_back, begin_with_crowd, end, facts, hurried, run, snapshot,
     until,
 };
 
@@ -26,34 +26,28 @@ fn run_in_trouble(dir: &Path, size: &str, trouble: &str, scope: &str, config: &s
 
 #[test]
 fn a_read_only_full_or_filling_state_directory_loses_nothing() {
-    let (_turn, dir) = begin();
+    let (_turn, dir, group, _loads) = begin_with_crowd("disk");
     let state = tempfile::tempdir().unwrap();
     let config = hurried(dir.path(), "4s");
-    let group = Group::new("disk");
-    let _loads = crowd(&group);
-    let mut kernel = Linux::new().unwrap();
-    let before = snapshot(&mut kernel, &[&group]);
+    let before = snapshot(&[&group]);
     let fill = "dd if=/dev/zero of=$1/fill bs=4k 2>/dev/null || true";
     for (size, trouble) in [("64k", "mount -o remount,ro $1"), ("64k", fill)] {
         let words = run_in_trouble(state.path(), size, trouble, &group.scope(), &config).with(3).stderr;
         assert!(words.contains(state.path().to_str().unwrap()), "{trouble}: {words}");
-        assert_eq!(snapshot(&mut kernel, &[&group]), before, "{trouble}");
+        assert_eq!(snapshot(&[&group]), before, "{trouble}");
     }
     // Enough for the journal, not for the history: the loop works on, and says what it cannot keep.
     let output = run_in_trouble(state.path(), "48k", "true", &group.scope(), &config);
     assert!(output.stderr.contains("history"), "{output}");
     assert_all_back(&output.json());
-    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+    assert_eq!(snapshot(&[&group]), before);
 }
 
 #[test]
 fn damaged_files_of_an_earlier_run_are_explained_and_do_not_stop_the_loop() {
-    let (_turn, dir) = begin();
+    let (_turn, dir, group, loads) = begin_with_crowd("damage");
     let config = hurried(dir.path(), "4s");
-    let group = Group::new("damage");
-    let loads = crowd(&group);
-    let mut kernel = Linux::new().unwrap();
-    let before = snapshot(&mut kernel, &[&group]);
+    let before = snapshot(&[&group]);
     let scope = group.scope();
     let args = ["--config", &config, "run", "--scope", &scope, "--for", "5s", "-o", "json"];
 
@@ -62,13 +56,13 @@ fn damaged_files_of_an_earlier_run_are_explained_and_do_not_stop_the_loop() {
     let output = run(dir.path(), &args);
     assert_all_back(&output.json());
     assert!(output.stderr.contains("history"), "{}", output.stderr);
-    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+    assert_eq!(snapshot(&[&group]), before);
 
     // A predecessor changed two tasks and was killed; a byte of its journal is wrong.
     let (mut predecessor, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
     let to = Setting::Sched(SchedAttr { nice: Nice::new(7), ..SchedAttr::DEFAULT });
     let change = |load: &Process| {
-        let id = facts(&mut Linux::new().unwrap(), load.pid()).unwrap().0;
+        let id = facts(load.pid()).unwrap().0;
         Change { target: Target::Task(id), to: to.clone(), why: "test".into() }
     };
     let plan = Plan { changes: loads[..2].iter().map(change).collect(), ..Plan::default() };
@@ -96,24 +90,21 @@ fn damaged_files_of_an_earlier_run_are_explained_and_do_not_stop_the_loop() {
 
 #[test]
 fn a_predecessor_that_was_killed_is_cleared_up_after_first() {
-    let (_turn, dir) = begin();
+    let (_turn, dir, group, _loads) = begin_with_crowd("predecessor");
     let config = hurried(dir.path(), "4s");
-    let group = Group::new("predecessor");
-    let _loads = crowd(&group);
-    let mut kernel = Linux::new().unwrap();
-    let before = snapshot(&mut kernel, &[&group]);
+    let before = snapshot(&[&group]);
     let scope = group.scope();
     let args = ["--config", &config, "run", "--scope", &scope, "--for", "5s", "-o", "json"];
     // It has all the time it needs until something is tried.
     let mut agent = Agent::run(dir.path(), &[&["run", "--scope", &scope], &VISIBLE[..]].concat());
-    until("something is tried", || snapshot(&mut kernel, &[&group]) != before);
+    until("something is tried", || snapshot(&[&group]) != before);
     agent.kill();
-    assert_ne!(snapshot(&mut kernel, &[&group]), before, "the dead cannot put anything back");
+    assert_ne!(snapshot(&[&group]), before, "the dead cannot put anything back");
     let status = run(dir.path(), &["status", "-o", "json"]).json();
     assert_eq!(status["state"], "killed");
     let output = run(dir.path(), &args);
     let said = ["predecessor", &agent.pid().to_string()];
     assert!(said.iter().all(|word| output.stderr.contains(word)), "{output}");
     assert_all_back(&output.json());
-    assert_eq!(snapshot(&mut kernel, &[&group]), before);
+    assert_eq!(snapshot(&[&group]), before);
 }

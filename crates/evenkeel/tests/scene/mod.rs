@@ -4,6 +4,7 @@
 #[path = "../program/mod.rs"]
 mod program;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -24,6 +25,15 @@ pub fn turn() -> std::sync::MutexGuard<'static, ()> {
 /// Such a turn, and a directory for the program's state.
 pub fn begin() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
     (turn(), tempfile::tempdir().unwrap())
+}
+
+/// The same with [`crowd`] in a cgroup of this name.
+pub fn begin_with_crowd(
+    name: &str,
+) -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir, Group, Vec<Process>) {
+    let ((turn, dir), group) = (begin(), Group::new(name));
+    let loads = crowd(&group);
+    (turn, dir, group, loads)
 }
 
 /// The binary with a state directory.
@@ -134,19 +144,19 @@ impl Group {
 pub type Facts = (Setting, Setting);
 
 /// What the main thread of a process has; `None` when it is gone.
-pub fn facts(kernel: &mut Linux, pid: u32) -> Option<(TaskId, Facts)> {
-    let id = kernel.identity(pid).ok()?.id;
-    let target = Target::Task(id);
-    Some((id, (kernel.read(&target, Knob::Sched).ok()?, kernel.read(&target, Knob::Affinity).ok()?)))
+pub fn facts(pid: u32) -> Option<(TaskId, Facts)> {
+    thread_local!(static KERNEL: RefCell<Linux> = RefCell::new(Linux::new().unwrap()));
+    KERNEL.with_borrow_mut(|kernel| {
+        let id = kernel.identity(pid).ok()?.id;
+        let target = Target::Task(id);
+        Some((id, (kernel.read(&target, Knob::Sched).ok()?, kernel.read(&target, Knob::Affinity).ok()?)))
+    })
 }
 
 /// What every process of these groups and the groups themselves have.
-pub fn snapshot(
-    kernel: &mut Linux,
-    groups: &[&Group],
-) -> (BTreeMap<TaskId, Facts>, Vec<BTreeMap<String, String>>) {
+pub fn snapshot(groups: &[&Group]) -> (BTreeMap<TaskId, Facts>, Vec<BTreeMap<String, String>>) {
     let tasks = groups.iter().flat_map(|group| group.processes());
-    let tasks = tasks.filter_map(|pid| facts(kernel, pid)).collect();
+    let tasks = tasks.filter_map(facts).collect();
     (tasks, groups.iter().map(|group| group.files()).collect())
 }
 
