@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -32,6 +33,22 @@ pub fn lay(dir: &Path, files: &[(&str, &str)]) {
         let path = dir.join(name);
         fs::create_dir_all(path.parent().expect("a name has a directory")).expect("makes a directory");
         fs::write(path, text).expect("writes a file");
+    }
+}
+
+/// Takes an HTTP request with a body: its head, and that.
+pub fn posted(stream: &mut impl Read) -> (String, Vec<u8>) {
+    let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        let n = stream.read(&mut part).expect("a request comes");
+        assert!(n > 0, "{}", String::from_utf8_lossy(&bytes));
+        bytes.extend(&part[..n]);
+        let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+        let head = String::from_utf8_lossy(&bytes[..at]).into_owned();
+        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        if bytes.len() >= at + 4 + length.expect("a length").parse::<usize>().expect("a number") {
+            return (head, bytes.split_off(at + 4));
+        }
     }
 }
 

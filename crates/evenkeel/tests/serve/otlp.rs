@@ -1,12 +1,13 @@
 //! An OpenTelemetry collector that takes what a real `serve` pushes, and reads it by the published definitions.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use evenkeel_linux::testing::posted;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -30,19 +31,9 @@ impl Collector {
             for stream in listener.incoming() {
                 let tls = ServerConnection::new(config.clone()).unwrap();
                 let mut stream = StreamOwned::new(tls, stream.unwrap());
-                let (mut bytes, mut part) = (Vec::new(), [0; 16 << 10]);
-                let message = loop {
-                    let n = stream.read(&mut part).unwrap();
-                    assert!(n > 0, "{}", String::from_utf8_lossy(&bytes));
-                    bytes.extend(&part[..n]);
-                    let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
-                    let head = String::from_utf8_lossy(&bytes[..at]).into_owned();
-                    assert!(head.starts_with("POST /v1/metrics HTTP/1.1\r\n"), "{head}");
-                    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
-                    if bytes.len() >= at + 4 + length.unwrap().parse::<usize>().unwrap() {
-                        break ExportMetricsServiceRequest::decode(&bytes[at + 4..]).unwrap();
-                    }
-                };
+                let (head, body) = posted(&mut stream);
+                assert!(head.starts_with("POST /v1/metrics HTTP/1.1\r\n"), "{head}");
+                let message = ExportMetricsServiceRequest::decode(body.as_slice()).unwrap();
                 stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
                 if send.send(message).is_err() {
                     return;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use evenkeel_linux::testing::{TestCgroup, TestChild, awaited};
+use evenkeel_linux::testing::{TestCgroup, TestChild, awaited, posted};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -22,16 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// One request: head and document.
 fn take(stream: &mut impl Read) -> (String, Value) {
-    let mut text = Vec::new();
-    while !text.ends_with(b"}\n") {
-        let mut part = [0; 4096];
-        let n = stream.read(&mut part).unwrap();
-        assert!(n > 0, "{}", String::from_utf8_lossy(&text));
-        text.extend(&part[..n]);
-    }
-    let text = String::from_utf8(text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    (head.to_owned(), serde_json::from_str(body).unwrap())
+    let (head, body) = posted(stream);
+    (head, serde_json::from_slice(&body).unwrap())
 }
 
 /// Answers 500, then 204 for good, over https; sends on what it was handed.

@@ -1,7 +1,8 @@
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
+use evenkeel_linux::testing::posted;
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
@@ -26,20 +27,8 @@ fn listener() -> (TcpListener, Receiver) {
 /// Takes one push: what is left to answer on, its head and its message.
 fn take(listener: &TcpListener) -> (TcpStream, String, ExportMetricsServiceRequest) {
     let (mut stream, _) = listener.accept().unwrap();
-    let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
-    loop {
-        let n = stream.read(&mut part).unwrap();
-        assert!(n > 0, "{}", String::from_utf8_lossy(&bytes));
-        bytes.extend(&part[..n]);
-        let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
-        let head = String::from_utf8(bytes[..at].to_vec()).unwrap();
-        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap();
-        let length: usize = length.parse().unwrap();
-        if bytes.len() >= at + 4 + length {
-            let message = ExportMetricsServiceRequest::decode(&bytes[at + 4..]).unwrap();
-            return (stream, head, message);
-        }
-    }
+    let (head, body) = posted(&mut stream);
+    (stream, head, ExportMetricsServiceRequest::decode(body.as_slice()).unwrap())
 }
 
 fn answer(mut stream: TcpStream, status: &str, body: &[u8]) {

@@ -1,7 +1,8 @@
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
+use evenkeel_linux::testing::posted;
 use serde_json::Value;
 
 use super::*;
@@ -37,16 +38,8 @@ fn listener() -> (TcpListener, String) {
 /// Takes one request; its head, and its body.
 fn take(listener: &TcpListener) -> (TcpStream, String, Value) {
     let (mut stream, _) = listener.accept().unwrap();
-    let mut text = Vec::new();
-    while !text.ends_with(b"}\n") {
-        let mut part = [0; 4096];
-        let n = stream.read(&mut part).unwrap();
-        assert!(n > 0, "{}", String::from_utf8_lossy(&text));
-        text.extend(&part[..n]);
-    }
-    let text = String::from_utf8(text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    (stream, head.to_owned(), serde_json::from_str(body).unwrap())
+    let (head, body) = posted(&mut stream);
+    (stream, head, serde_json::from_slice(&body).unwrap())
 }
 
 fn answer(mut stream: TcpStream, status: u16) {
