@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{SetReport, Verdict};
-use evenkeel_base::run::RunRecord;
 use evenkeel_base::{Change, FollowingLimit, GroupRef, Knob, Observation, Plan, Target};
 use evenkeel_bpf::quota_use::{self, QuotaUse};
 use evenkeel_linux::Root;
@@ -196,8 +195,6 @@ impl Component for Headroom {
         }
         self.count_or_give_up();
     }
-
-    fn status(&self, _record: &mut RunRecord) {}
 
     fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::observation::CpuView;
-use evenkeel_base::run::RunRecord;
 use evenkeel_base::{
     Change, CpuQuota, CpuSet, GroupRef, GroupView, Knob, Limit, Observation, Plan, SchedPolicy, Setting,
     Target, TaskId, TaskView,
@@ -275,8 +274,6 @@ impl Component for LostTurns {
     fn learn(&mut self, _plan: &Plan, report: &SetReport) {
         self.note_refused(report);
     }
-
-    fn status(&self, _record: &mut RunRecord) {}
 
     fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)

@@ -158,6 +158,15 @@ impl Canvas {
         }
     }
 
+    /// Lines of the grid from `left` to `right` at round values of `y`, and the values beside them.
+    pub fn ticks_beside(&mut self, y: &Scale, marks: &[f64], (left, right): (f64, f64)) {
+        for mark in marks {
+            let at = y.at(*mark);
+            self.line("grid", [left, at, right, at]);
+            self.text("dim small num", (left - 8.0, at + 4.0), Anchor::End, &tick_label(*mark, marks));
+        }
+    }
+
     /// The whole picture.
     pub fn finish(self, height: f64, label: &str) -> String {
         format!(

@@ -1,6 +1,6 @@
 //! How a search went: every trial's value and the best known after it; and how much each parameter matters.
 
-use super::canvas::{Anchor, Canvas, Scale, WIDTH, tick_label, ticks};
+use super::canvas::{Anchor, Canvas, Scale, WIDTH, ticks};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
@@ -38,16 +38,7 @@ pub fn convergence(trials: &[Trial], axis: &str) -> String {
     let (low, high) = range(&values);
     let x = Scale::new((0.5, trials.len() as f64 + 0.5), (LEFT, RIGHT));
     let y = Scale::new((low, high), (BOTTOM, TOP));
-    let marks = ticks(low, high, 6);
-    for mark in &marks {
-        canvas.line("grid", [LEFT, y.at(*mark), RIGHT, y.at(*mark)]);
-        canvas.text(
-            "dim small num",
-            (LEFT - 8.0, y.at(*mark) + 4.0),
-            Anchor::End,
-            &tick_label(*mark, &marks),
-        );
-    }
+    canvas.ticks_beside(&y, &ticks(low, high, 6), (LEFT, RIGHT));
     let numbers: Vec<f64> =
         ticks(1.0, trials.len().max(2) as f64, 12).into_iter().filter(|n| n.fract() == 0.0).collect();
     for number in numbers {

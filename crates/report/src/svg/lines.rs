@@ -66,12 +66,7 @@ pub fn line_chart(chart: &LineChart) -> String {
     let x = Scale::new(span, (LEFT, RIGHT));
     let y = Scale::new((0.0, high), (BOTTOM, TOP));
     let mut canvas = Canvas::default();
-    let marks = ticks(0.0, high, 6);
-    for mark in &marks {
-        let at = y.at(*mark);
-        canvas.line("grid", [LEFT, at, RIGHT, at]);
-        canvas.text("dim small num", (LEFT - 8.0, at + 4.0), Anchor::End, &tick_label(*mark, &marks));
-    }
+    canvas.ticks_beside(&y, &ticks(0.0, high, 6), (LEFT, RIGHT));
     let marks = if linear {
         ticks(0.0, span.1, 8)
     } else {

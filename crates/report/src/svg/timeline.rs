@@ -74,16 +74,7 @@ pub fn timeline(data: &Timeline<'_>) -> String {
     }
 
     let y = Scale::new((0.0, top), (total_bottom, total_top));
-    let marks = ticks(0.0, top, 4);
-    for mark in &marks {
-        canvas.line("grid", [LEFT, y.at(*mark), RIGHT, y.at(*mark)]);
-        canvas.text(
-            "dim small num",
-            (LEFT - 8.0, y.at(*mark) + 4.0),
-            Anchor::End,
-            &tick_label(*mark, &marks),
-        );
-    }
+    canvas.ticks_beside(&y, &ticks(0.0, top, 4), (LEFT, RIGHT));
     canvas.text("dim small", (LEFT - 8.0, total_top - 12.0), Anchor::End, "total %");
     let points: Vec<_> = data.moments.iter().map(|m| (x.at(m.t_s), y.at(m.total_pct))).collect();
     area(&mut canvas, &points, total_bottom);

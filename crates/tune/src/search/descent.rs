@@ -29,11 +29,9 @@ fn neighbour(space: &Space, point: &Point, axis: usize, step: f64) -> Option<Poi
     (other != *point).then_some(other)
 }
 
-/// Every other choice of one parameter.
-fn alternatives(space: &Space, point: &Point, axis: usize) -> Vec<Point> {
-    let Some(Domain::Choice { values }) = space.parameters().get(axis).map(|p| &p.domain) else {
-        return Vec::new();
-    };
+/// The first other choice of one parameter that was not measured yet.
+fn new_choice(space: &Space, history: &History, point: &Point, axis: usize) -> Option<Point> {
+    let Domain::Choice { values } = &space.parameters().get(axis)?.domain else { return None };
     let with = |v| {
         let mut other = point.clone();
         if let Some(slot) = other.get_mut(axis) {
@@ -41,7 +39,7 @@ fn alternatives(space: &Space, point: &Point, axis: usize) -> Vec<Point> {
         }
         other
     };
-    (0..values.len()).map(with).filter(|p| p != point).collect()
+    (0..values.len()).map(with).find(|p| p != point && history.arm(p).is_none())
 }
 
 /// The best point of the present descent: since the last fresh start, told by the points that no list explains.
@@ -68,9 +66,7 @@ pub(super) fn coordinate(space: &Space, history: &History, rng: &mut impl Rng) -
     for step in STEPS {
         for axis in 0..space.dim() {
             if space.categorical().get(axis) == Some(&true) {
-                if let Some(p) =
-                    alternatives(space, centre, axis).into_iter().find_map(|p| new_point(history, p))
-                {
+                if let Some(p) = new_choice(space, history, centre, axis) {
                     return Some(p);
                 }
                 continue;
@@ -95,9 +91,7 @@ pub(super) fn gradient(space: &Space, history: &History, rng: &mut impl Rng) -> 
         let mut slope = vec![0.0; space.dim()];
         for (axis, slope) in slope.iter_mut().enumerate() {
             if space.categorical().get(axis) == Some(&true) {
-                if let Some(p) =
-                    alternatives(space, centre, axis).into_iter().find_map(|p| new_point(history, p))
-                {
+                if let Some(p) = new_choice(space, history, centre, axis) {
                     return Some(p);
                 }
                 continue;
