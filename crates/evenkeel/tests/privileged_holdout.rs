@@ -121,7 +121,7 @@ impl Killed<'_> {
                 ["--holdout", "0.05"].as_slice(),
                 "is not taken over: the configuration is another one (holdout)",
             ),
-            (&["--fresh"], "had not put everything back. Restored"),
+            (&["--fresh"], "had not restored everything. Restored"),
         ] {
             // As it was left, the first time; later the values are as in a block under the baseline, which the journal knows.
             let mut agent = self.start(&[]);

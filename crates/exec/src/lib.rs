@@ -47,7 +47,7 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// What happens to descendants that outlive the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Leftover {
-    /// They go on within its bounds; its cgroup goes with the next start after their end.
+    /// They keep running within its bounds; when they have ended, the next `exec` or `restore` removes the cgroup.
     #[default]
     Leave,
     /// They are waited for.

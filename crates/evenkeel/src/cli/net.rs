@@ -72,7 +72,7 @@ struct Limit {
     /// classid:0x10001=24mbit.
     #[arg(long, value_name = "GROUP=RATE", required = true)]
     group: Vec<String>,
-    /// End after this time, print what each group sent, and put everything back.
+    /// End after this time, print what each group sent, and restore everything.
     #[arg(long = "for", value_name = "DURATION", value_parser = super::duration)]
     duration: Option<Duration>,
 }

@@ -265,7 +265,7 @@ impl Watcher for ConsoleSink {
         match event {
             Event::Note(text) => self.lasting(&format!("evenkeel: {text}")),
             Event::Recovered(recovery) => self.lasting(&format!(
-                "evenkeel: a predecessor{} had not put everything back. {}",
+                "evenkeel: a predecessor{} had not restored everything. {}",
                 recovery.pid.map_or_else(String::new, |pid| format!(" (pid {pid})")),
                 show::back_sentence(&recovery.report)
             )),

@@ -33,7 +33,7 @@ pub struct Args {
     /// Experiment file (TOML), or name of a built-in experiment (see `lab list`).
     #[arg(value_name = "FILE", required_unless_present = "fleet")]
     experiment: Option<String>,
-    /// Instead of a file: so many hosts drawn at random, and how much CPU the advisor gives back on them.
+    /// Instead of a file: so many hosts drawn at random, and how much CPU evenkeel gives back on them.
     #[arg(long, value_name = "HOSTS", conflicts_with = "experiment", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     fleet: Option<u32>,
     /// Seed instead of the file's.

@@ -18,7 +18,7 @@ pub use parse::{Log, LogRun, parse, stamp};
 /// Which runs count.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
-    /// Leave out so many runs at the begin of each log.
+    /// Leave out so many runs at the beginning of each log.
     pub skip_first: usize,
     /// And at its end.
     pub skip_last: usize,

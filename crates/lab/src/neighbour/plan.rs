@@ -79,6 +79,7 @@ pub enum Arm {
     Alone = "alone",
     /// Nothing.
     Default = "kernel default",
+    /// An idle cgroup.
     CpuIdle = "cpu.idle",
     /// SCHED_IDLE for each task.
     SchedIdle = "SCHED_IDLE",

@@ -42,7 +42,7 @@ pub struct Common {
     /// Name of the process as `ps` and `top` show it (15 bytes).
     #[arg(long, global = true, value_name = "NAME")]
     pub name: Option<String>,
-    /// Page shared with the starter: progress is told there.
+    /// Page in which progress is reported to whoever started this.
     #[arg(long, global = true, value_name = "FILE")]
     pub progress: Option<PathBuf>,
     /// First slot of that page to use; one a thread.

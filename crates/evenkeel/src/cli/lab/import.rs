@@ -21,7 +21,7 @@ pub struct Args {
     /// Log files.
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
-    /// Leave out so many runs at the begin of each log.
+    /// Leave out so many runs at the beginning of each log.
     #[arg(long, value_name = "N", default_value_t = 0)]
     skip_first: usize,
     /// Leave out so many runs at the end of each log.

@@ -21,7 +21,7 @@ pub(super) struct Past {
     /// 2026-11-25T10:00:03Z, a time of the last 24 hours (UTC) as 10:00:03, or how long ago, as 30s.
     #[arg(long, value_name = "TIME", value_parser = when::parse, conflicts_with_all = ["all", "source"])]
     pub at: Option<When>,
-    /// A file that `record --form recording` wrote, or an agent with an alert; without --at all of it counts.
+    /// A file that `record --form recording` wrote, or that an agent saved with a notice; without --at all of it counts.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["all", "source"])]
     pub recording: Option<PathBuf>,
 }
