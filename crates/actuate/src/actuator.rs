@@ -448,12 +448,17 @@ impl<K: Kernel> Actuator<K> {
         if let Some(&index) = self.index.get(&(change.target.clone(), change.knob()))
             && matches!(self.entries[index].state, State::Ours(_) | State::Disputed(_))
         {
-            self.take_back(index, back);
+            self.put_back(index, back);
         }
     }
 
+    /// After a write that may have got half-way.
     fn take_back(&mut self, index: usize, back: &mut RestoreReport) {
         self.entries[index].state = State::Unknown;
+        self.put_back(index, back);
+    }
+
+    fn put_back(&mut self, index: usize, back: &mut RestoreReport) {
         put_back_at(&mut self.kernel, &mut self.entries, index, back);
         self.index_new();
     }

@@ -92,7 +92,7 @@ pub(crate) fn undo<K: Kernel>(
     put_all_back(kernel, &mut entries, &mut recovery.report);
     // Whom it was not possible to look at may descend from any of them.
     if recovery.report.unseen.is_empty() {
-        entries.retain(|entry| entry.state == State::Unknown);
+        entries.retain(|entry| entry.state.may_be_ours());
     }
     for entry in &mut entries {
         // Descendants that could not be restored were in no journal yet: the next one must have them.
@@ -189,7 +189,7 @@ pub(crate) fn put_all_back<K: Kernel>(kernel: &mut K, entries: &mut Vec<Entry>, 
     // What one refuses another may have been in the way of: a group's real-time budget, say, under real-time tasks.
     if !report.failed.is_empty() && !report.put_back.is_empty() {
         report.failed.clear();
-        pass(kernel, entries, |state| *state == State::Unknown, report);
+        pass(kernel, entries, State::may_be_ours, report);
     }
     let since = first_ticks(entries);
     for wait in std::iter::once(None).chain(SETTLE.map(Some)) {

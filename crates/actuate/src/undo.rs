@@ -250,18 +250,20 @@ enum Done {
 }
 
 fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(State, Done)> {
-    let failed = |found: Option<Setting>, error: String| {
-        (State::Unknown, Done::Failed(entry.item(found, Some(error))))
+    let failed = |state: State, found: Option<Setting>, error: String| {
+        (state, Done::Failed(entry.item(found, Some(error))))
     };
+    // Until something is written, what was there by our hand still is.
+    let as_before = || entry.state.clone();
     match still_there(kernel, entry) {
         Ok(true) => {}
         Ok(false) => return Some(ended(kernel, entry)),
-        Err(error) => return Some(failed(None, error.to_string())),
+        Err(error) => return Some(failed(as_before(), None, error.to_string())),
     }
     let present = match kernel.read(&entry.target, entry.knob) {
         Ok(present) => present,
         Err(KernelError::Gone) => return Some(ended(kernel, entry)),
-        Err(error) => return Some(failed(None, error.to_string())),
+        Err(error) => return Some(failed(as_before(), None, error.to_string())),
     };
     let widest = widest(kernel, &entry.target, entry.knob);
     let is_passing = entry.is_loan(&present) || entry.is_cut_short(&present);
@@ -274,7 +276,7 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
                 && kernel.outlives_boot(&entry.target, entry.knob)
                 && let Err(error) = kernel.write_back(&entry.target, &entry.original)
             {
-                return Some(failed(Some(present), error.to_string()));
+                return Some(failed(as_before(), Some(present), error.to_string()));
             }
             let state = if entry.is_lost(&present) { State::Foreign } else { State::Back };
             return Some((state, Done::Already(entry.item(Some(present), None))));
@@ -294,7 +296,11 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
     match kernel.write_back(&entry.target, &reverse.to) {
         Ok(()) => {}
         Err(KernelError::Gone) => return Some(ended(kernel, entry)),
-        Err(error) => return Some(failed(Some(present), error.to_string())),
+        Err(error) => {
+            let untouched = kernel.read(&entry.target, entry.knob).is_ok_and(|now| now == present);
+            let state = if untouched { as_before() } else { State::Unknown };
+            return Some(failed(state, Some(present), error.to_string()));
+        }
     }
     let read = kernel.read(&entry.target, entry.knob);
     match still_there(kernel, entry) {
@@ -305,7 +311,7 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
             }
             return Some(ended(kernel, entry));
         }
-        Err(error) => return Some(failed(Some(present), error.to_string())),
+        Err(error) => return Some(failed(State::Unknown, Some(present), error.to_string())),
     }
     Some(match read {
         Ok(now)
@@ -320,10 +326,10 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
         }
         Ok(now) => {
             let note = format!("wrote {}, but it reads {now}", reverse.to);
-            failed(Some(present), note)
+            failed(State::Unknown, Some(present), note)
         }
         Err(KernelError::Gone) => ended(kernel, entry),
-        Err(error) => failed(Some(present), error.to_string()),
+        Err(error) => failed(State::Unknown, Some(present), error.to_string()),
     })
 }
 
@@ -342,7 +348,7 @@ fn put_back_remembered<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done
     let present = match kernel.read(&entry.target, entry.knob) {
         Ok(present) => Some(present),
         Err(KernelError::Gone) => None,
-        Err(error) => return (State::Unknown, Done::Failed(entry.item(None, Some(error.to_string())))),
+        Err(error) => return (entry.state.clone(), Done::Failed(entry.item(None, Some(error.to_string())))),
     };
     if let Some(present) = present.clone().filter(|present| !entry.is_kept(present)) {
         if present == entry.original {

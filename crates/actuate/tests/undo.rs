@@ -4,7 +4,9 @@ mod world;
 
 use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium};
 use evenkeel_actuate::journal::{Header, Record, VERSION, encode};
-use evenkeel_actuate::{ActuateError, Actuator, Item, Kernel, Namespaces, Options, Verdict, all_cpus};
+use evenkeel_actuate::{
+    ActuateError, Actuator, Item, Kernel, KernelError, Namespaces, Options, Verdict, all_cpus,
+};
 use evenkeel_base::{CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target};
 use world::{Host, LINK, THREAD, all, batch, host, opened, plan};
 
@@ -151,7 +153,7 @@ fn whenever_somebody_renices_a_task_its_class_goes_back() {
 fn what_was_ours_once_is_somebody_elses_when_another_value_was_there_since() {
     let pin = |cpus: &str| Setting::Affinity(cpus.parse().unwrap());
     let reniced = Setting::Sched(SchedAttr { nice: Nice::new(5), ..SchedAttr::DEFAULT });
-    for ends in [true, false] {
+    for end in ["next plan", "refused", "close"] {
         for (target, [once, last], left) in [
             (host().task(0), [pin("0"), pin("1")], pin("0")),
             // The class is ours still, the nice value is not.
@@ -167,8 +169,12 @@ fn what_was_ours_once_is_somebody_elses_when_another_value_was_there_since() {
             host.world.put(&target, &once);
             let again = actuator.set(&set(&last), &all).changes.remove(0).verdict;
             assert_eq!(again, Verdict::Conflict(once.clone()), "it is left alone");
-            let report = if ends { actuator.set(&plan(vec![]), &all).back } else { actuator.close() };
-            assert_eq!((now(), report.conflicts.len()), (left, 1), "{report:?}");
+            let report = match end {
+                "next plan" => actuator.set(&plan(vec![]), &all).back,
+                "refused" => actuator.set(&set(&last), &|_| false).back,
+                _ => actuator.close(),
+            };
+            assert_eq!((now(), report.conflicts.len()), (left, 1), "{end}: {report:?}");
             // What is back is as somebody else makes it from then on, also where a plan wants the same.
             let (mut actuator, _) = host.open().unwrap();
             let found = now();
@@ -181,6 +187,32 @@ fn what_was_ours_once_is_somebody_elses_when_another_value_was_there_since() {
             actuator.close();
             assert_eq!(now(), last);
         }
+    }
+}
+
+/// Nor is it ours where the last one could not be restored.
+#[test]
+fn what_could_not_be_restored_is_the_value_that_was_set_last() {
+    let mut failed = 0;
+    for at in 0.. {
+        let (host, mut actuator) = opened();
+        let group = host.group(0);
+        let now = || host.world.values()[&(group.clone(), Knob::Weight)].clone();
+        for weight in [50, 900] {
+            actuator.set(&plan(vec![(group.clone(), Setting::Weight(weight))]), &all);
+        }
+        let not_now = Event::Fail(KernelError::Denied("not now".to_owned()));
+        let Some(report) = host.meanwhile(at, not_now, || actuator.set(&plan(vec![]), &all)) else {
+            assert!(failed > 2, "{failed}");
+            return;
+        };
+        if report.back.failed.is_empty() || now() != Setting::Weight(900) {
+            continue;
+        }
+        failed += 1;
+        assert!(actuator.touched().any(|(_, _, ours)| ours == Some(&Setting::Weight(900))), "{at}");
+        host.world.put(&group, &Setting::Weight(50));
+        assert_eq!((actuator.close().conflicts.len(), now()), (1, Setting::Weight(50)), "{at}");
     }
 }
 
