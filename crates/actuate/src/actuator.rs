@@ -39,7 +39,7 @@ pub struct Actuator<K: Kernel> {
     index: HashMap<(Target, Knob), usize>,
     births: Option<u64>,
     scanned_ticks: u64,
-    /// Those born of tuned tasks that were gone at the last look; and how many entries there may be before the next.
+    /// Tasks that were gone at the last look; and how many entries there may be before the next.
     ended: HashSet<TaskId>,
     room: usize,
 }
@@ -121,8 +121,8 @@ impl<K: Kernel> Actuator<K> {
     /// afterwards.
     pub fn set(&mut self, plan: &Plan, scope: &dyn Fn(&Change) -> bool) -> SetReport {
         let mut report = SetReport::default();
-        self.adopt_newborn(&mut report.back);
         let wanted = last_of_each(&plan.changes);
+        self.adopt_newborn(&|entry| wanted.contains_key(&(&entry.target, entry.knob)), &mut report.back);
         self.undo_others(&wanted, &mut report.back);
         self.make(&plan.changes, &wanted, scope, &mut report);
         report
@@ -132,7 +132,7 @@ impl<K: Kernel> Actuator<K> {
     /// follow a measurement several times a second; otherwise as [`Actuator::set`].
     pub fn amend(&mut self, changes: &[Change], scope: &dyn Fn(&Change) -> bool) -> SetReport {
         let mut report = SetReport::default();
-        self.adopt_newborn(&mut report.back);
+        self.adopt_newborn(&|_| true, &mut report.back);
         self.make(changes, &last_of_each(changes), scope, &mut report);
         report
     }
@@ -283,7 +283,7 @@ impl<K: Kernel> Actuator<K> {
     }
 
     /// Takes tasks born of tuned ones under its wings, so that they go back unless the plan names them.
-    fn adopt_newborn(&mut self, report: &mut RestoreReport) {
+    fn adopt_newborn(&mut self, is_named: &dyn Fn(&Entry) -> bool, report: &mut RestoreReport) {
         let unseen = self
             .follow_execs(None)
             .unseen
@@ -303,7 +303,7 @@ impl<K: Kernel> Actuator<K> {
                 // Who could not be looked at is looked at with the next plan.
                 if found.unseen.is_empty() {
                     (self.births, self.scanned_ticks) = (births, now);
-                    self.forget_ended();
+                    self.forget_ended(is_named, report);
                 }
             }
             Err(error) => report.notes.push(format!("descendants: looked for later: {error}")),

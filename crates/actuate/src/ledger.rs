@@ -1,6 +1,6 @@
 //! The journal as the actuator uses it: what is on disk, what must still go there, and keeping it small.
 
-use evenkeel_base::{BootId, CpuSet, Setting};
+use evenkeel_base::{BootId, CpuSet, Setting, Target};
 
 use crate::error::ActuateError;
 use crate::journal::{Header, Record, VERSION, encode};
@@ -165,7 +165,12 @@ impl Ledger {
 pub(crate) fn snapshot(header: &Header, entries: &[Entry]) -> Vec<u8> {
     let mut bytes = encode(&Record::Header(header.clone()));
     let known = |entry: &&Entry| entry.journaled > 0 || !entry.lent.is_empty();
-    for entry in entries.iter().filter(known).filter(|entry| entry.state != State::Gone) {
+    // Of a task that is gone its children may have what it had.
+    let counts = |entry: &&Entry| entry.state != State::Gone || matches!(entry.target, Target::Task(_));
+    let mut entries: Vec<&Entry> = entries.iter().filter(known).filter(counts).collect();
+    // Who reads it undoes the newest first.
+    entries.sort_by_key(|entry| entry.sequence);
+    for entry in entries {
         bytes.extend(encode(&found(entry)));
         if !entry.lent.is_empty() {
             bytes.extend(encode(&Record::TemporaryPin {
@@ -193,7 +198,7 @@ mod tests {
     use super::*;
     use crate::fake::{Event, FakeMedium, World};
     use crate::journal::{Origin, decode};
-    use evenkeel_base::{Target, TaskId};
+    use evenkeel_base::TaskId;
 
     fn ledger(world: &World) -> Ledger {
         let medium = Box::new(FakeMedium(world.clone()));
@@ -248,6 +253,21 @@ mod tests {
         // The same, and nothing of what was never written.
         let all = [entries[0].clone(), lent[0].clone(), entry(&["3"], 0)];
         assert_eq!(decode(&snapshot(&ledger.header, &all)).records.len(), 6);
+    }
+
+    #[test]
+    fn a_journal_that_was_made_smaller_has_the_order_of_writes() {
+        let world = World::new(4);
+        let of = |tid: u32, sequence: u64| {
+            let target = Target::Task(TaskId { tgid: tid, tid, start_time: 1 });
+            Entry { target, sequence, ..entry(&["0"], 1) }
+        };
+        let bytes = snapshot(&ledger(&world).header, &[of(10, 7), of(11, 5), of(12, 6)]);
+        let wrote = decode(&bytes).records.into_iter().filter_map(|record| match record {
+            Record::Wrote { target: Target::Task(id), .. } => Some(id.tid),
+            _ => None,
+        });
+        assert_eq!(wrote.collect::<Vec<_>>(), [11, 12, 10]);
     }
 
     #[test]

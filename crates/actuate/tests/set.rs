@@ -3,9 +3,9 @@
 mod world;
 
 use evenkeel_actuate::fake::{Event, FakeKernel};
-use evenkeel_actuate::{Kernel, KernelError, Verdict, all_cpus, restore};
+use evenkeel_actuate::{Kernel, KernelError, Left, Verdict, all_cpus, restore};
 use evenkeel_base::{
-    CpuQuota, CpuSet, Knob, Limit, NetKnob, SchedAttr, SchedPolicy, Setting, Target, TaskId,
+    CpuQuota, CpuSet, GroupRef, Knob, Limit, NetKnob, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId,
 };
 use world::{Host, LINK, THREAD, all, batch, host, opened, plan};
 
@@ -391,4 +391,72 @@ fn children_that_came_and_went_are_forgotten() {
     host.world.happen(Event::Vanish(100));
     assert!(actuator.close().is_clean());
     assert!(!host.world.values().values().any(|value| *value == batch(5)));
+}
+
+/// A scope in which tasks begin and end all the time, each with settings: all are told, once.
+#[test]
+fn tasks_that_were_changed_and_ended_are_forgotten() {
+    for amends in [false, true] {
+        let (host, mut actuator) = opened();
+        let mut gone = Vec::new();
+        for child in 1000..2500 {
+            host.world.happen(Event::Fork { parent: 11, child, orphan: false });
+            let id = FakeKernel(host.world.clone()).identity(child).unwrap().id;
+            let one = plan(vec![(Target::Task(id), batch(5))]);
+            let report = if amends { actuator.amend(&one.changes, &all) } else { actuator.set(&one, &all) };
+            assert_eq!(report.applied(), 1);
+            gone.extend(report.back.gone.into_iter().map(|item| item.target));
+            host.world.happen(Event::Vanish(child));
+        }
+        assert!(actuator.touched().count() < 1100, "{}", actuator.touched().count());
+        gone.extend(actuator.close().gone.into_iter().map(|item| item.target));
+        let all = gone.len();
+        gone.sort();
+        gone.dedup();
+        assert_eq!((all, gone.len()), (1500, 1500), "{amends}");
+    }
+}
+
+/// The journal has no word of the child itself, however often it is made smaller.
+#[test]
+fn whose_child_lives_is_remembered() {
+    let (host, mut actuator) = opened();
+    let fork = |parent, child| {
+        host.world.happen(Event::Fork { parent, child, orphan: parent == 100 });
+        Target::Task(FakeKernel(host.world.clone()).identity(child).unwrap().id)
+    };
+    let parent = fork(11, 100);
+    actuator.set(&plan(vec![(parent.clone(), batch(5))]), &all);
+    let child = fork(100, 101);
+    host.world.happen(Event::Vanish(100));
+    for other in 1000..4000 {
+        let other = fork(11, other);
+        let Target::Task(id) = other else { unreachable!() };
+        actuator.set(&plan(vec![(child.clone(), batch(5)), (other, batch(6))]), &all);
+        host.world.happen(Event::Vanish(id.tid));
+    }
+    assert!(actuator.touched().count() < 1100, "{}", actuator.touched().count());
+    let journal = host.world.journal().unwrap().len();
+    assert!(journal < 1 << 20, "{journal}");
+    drop(actuator);
+    assert!(host.restore().unwrap().report.is_clean());
+    assert!(!host.world.values().values().any(|value| *value == batch(5)));
+}
+
+#[test]
+fn cgroups_that_are_gone_are_forgotten_unless_a_plan_names_them() {
+    let (host, mut actuator) = opened();
+    let weigh = |group: &GroupRef| (Target::Group(group.clone()), Setting::Weight(50));
+    let kept = plan(vec![weigh(&host.groups[0])]);
+    assert_eq!(actuator.set(&kept, &all).applied(), 1);
+    host.world.happen(Event::RemoveGroup(host.groups[0].clone(), false));
+    for number in 0..1500 {
+        let group = host.world.add_group(&format!("/pod-{number}"), true, &[Setting::Weight(100)]);
+        let both = [kept.changes.clone(), plan(vec![weigh(&group)]).changes].concat();
+        assert_eq!(actuator.set(&Plan { changes: both, ..Plan::default() }, &all).applied(), 1);
+        host.world.happen(Event::RemoveGroup(group, false));
+        host.world.happen(Event::Fork { parent: 11, child: 1000 + number, orphan: false });
+    }
+    assert!(actuator.touched().count() < 1100, "{}", actuator.touched().count());
+    assert_eq!(actuator.left(&kept.changes), [Left::Gone], "who made it may make it again");
 }
