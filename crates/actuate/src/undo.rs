@@ -143,7 +143,7 @@ impl Entry {
     }
 
     /// Whether a value is one that only an instant of a loan leaves.
-    fn is_loan(&self, present: &Setting) -> bool {
+    pub fn is_loan(&self, present: &Setting) -> bool {
         matches!(present, Setting::Affinity(cpus) if cpus.len() == 1 && cpus.is_subset(&self.lent))
             && *present != self.original
     }

@@ -1,42 +1,77 @@
 //! The host as it was found: what levers compute from, while settings of ours are in force.
 
-use std::collections::HashMap;
-
 use evenkeel_base::{Knob, Observation, Setting, Target};
 
-/// Replaces every value of ours in an observation by the original.
+/// Replaces every value of ours in an observation by what was found there, as `found` says of a property and what it is now, if that
+/// was read.
 pub fn as_found<'a>(
     mut observation: Observation,
-    touched: impl Iterator<Item = (&'a Target, &'a Setting, Option<&'a Setting>)>,
+    found: impl Fn(&Target, Knob, Option<Setting>) -> Option<&'a Setting>,
 ) -> Observation {
-    let mut tasks = HashMap::new();
-    let mut groups = HashMap::new();
-    for (target, original, _) in touched {
-        match target {
-            Target::Task(id) => {
-                tasks.insert((*id, original.knob()), original);
-            }
-            Target::Group(group) => {
-                groups.insert((group.path.as_str(), original.knob()), original);
-            }
-            Target::Net(_) | Target::Host => {}
-        }
-    }
     for task in &mut observation.tasks {
-        if let Some(Setting::Sched(attr)) = tasks.get(&(task.id, Knob::Sched)) {
+        let target = Target::Task(task.id);
+        if let Some(Setting::Sched(attr)) = found(&target, Knob::Sched, task.sched.map(Setting::Sched)) {
             task.sched = Some(*attr);
         }
-        if let Some(Setting::Affinity(cpus)) = tasks.get(&(task.id, Knob::Affinity)) {
+        let cpus = task.affinity.clone().map(Setting::Affinity);
+        if let Some(Setting::Affinity(cpus)) = found(&target, Knob::Affinity, cpus) {
             task.affinity = Some(cpus.clone());
         }
     }
     for group in &mut observation.groups {
-        if let Some(Setting::Weight(raw)) = groups.get(&(group.path.as_str(), Knob::Weight)) {
+        let target = Target::Group(group.reference());
+        if let Some(Setting::Weight(raw)) =
+            found(&target, Knob::Weight, group.raw_weight.map(Setting::Weight))
+        {
             group.raw_weight = Some(*raw);
         }
-        if let Some(Setting::Quota(quota)) = groups.get(&(group.path.as_str(), Knob::Quota)) {
+        if let Some(Setting::Quota(quota)) = found(&target, Knob::Quota, group.quota.map(Setting::Quota)) {
             group.quota = Some(*quota);
         }
     }
     observation
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium, World};
+    use evenkeel_actuate::{Actuator, Options};
+    use evenkeel_base::{Change, Plan};
+
+    use super::*;
+    use crate::testing;
+
+    /// A cgroup may be made again under its name, or told otherwise, once nothing of ours is there.
+    #[test]
+    fn what_is_not_ours_is_as_it_is_now_whatever_was_found_once() {
+        let world = World::new(2);
+        let group = world.add_group("/api", true, &[Setting::Weight(100)]);
+        let target = Target::Group(group.clone());
+        let (kernel, medium) = (FakeKernel(world.clone()), Box::new(FakeMedium(world.clone())));
+        let (mut actuator, _) = Actuator::open_on(kernel, medium, Options::default()).unwrap();
+        let set = |actuator: &mut Actuator<_>, weights: &[u64]| {
+            let change = |weight: &u64| Change {
+                target: target.clone(),
+                to: Setting::Weight(*weight),
+                why: String::new(),
+            };
+            let plan = Plan { changes: weights.iter().map(change).collect(), ..Plan::default() };
+            actuator.set(&plan, &|_| true);
+        };
+        let found = |actuator: &Actuator<_>, now: u64| {
+            let mut seen = testing::observation(&[("/", None), ("/api", Some(0))]);
+            seen.groups[1].raw_weight = Some(now);
+            as_found(seen, |target, knob, now| actuator.found(target, knob, now)).groups[1].raw_weight
+        };
+        assert_eq!(found(&actuator, 300), Some(300));
+        set(&mut actuator, &[50]);
+        assert_eq!(found(&actuator, 50), Some(100));
+        set(&mut actuator, &[]);
+        // It was read before that went.
+        assert_eq!((found(&actuator, 50), found(&actuator, 300)), (Some(100), Some(300)));
+        set(&mut actuator, &[70]);
+        world.happen(Event::RemoveGroup(group, true));
+        set(&mut actuator, &[]);
+        assert_eq!(found(&actuator, 300), Some(300), "another one");
+    }
 }

@@ -385,7 +385,8 @@ impl Case {
                 keeper.resolve(&observation, &originals, &bounds, Instant::now());
             }
             // As `Agent::propose` and `Agent::set`.
-            let found = crate::as_found::as_found(observation.clone(), actuator.touched());
+            let found = |target: &Target, knob, now| actuator.found(target, knob, now);
+            let found = crate::as_found::as_found(observation.clone(), found);
             let ours = |task: &TaskView| scope.has(task, &found) && !keeper.governs(task.id);
             let mut candidates = levers::plans(&Scene::new(&found, features, ours));
             candidates.push(Plan::default());

@@ -150,7 +150,7 @@ impl Controls {
 
     /// An observation with the original of every value of ours.
     pub fn as_found(&self, observation: Observation) -> Observation {
-        as_found(observation, self.touched())
+        as_found(observation, |target, knob, now| self.actuator.as_ref()?.found(target, knob, now))
     }
 
     /// Reckons what may be written from an observation.
