@@ -36,9 +36,9 @@ impl Pairs {
         self.after.push(after);
     }
 
-    /// Who ended is no victim.
-    fn is_gone(&self) -> bool {
-        self.missed >= GONE
+    /// Who ended is no victim; but who was missed may be asleep, and harm that is shown by itself stays in doubt.
+    fn is_gone(&self, question: &Question, enough: f64) -> bool {
+        self.missed >= GONE && question.broken.most() < enough
     }
 
     /// Means before and after, of pairs in which both are known.
@@ -139,7 +139,7 @@ impl Track {
 
     /// Whether enough CPU is got, unless that is shown; harm is shown at evidence `enough`, one of so many questions.
     pub fn open_cpu(&self, enough: f64, questions: f64) -> Option<Open> {
-        if self.pairs.is_gone() {
+        if self.pairs.is_gone(&self.got, enough) {
             return None;
         }
         let (before, after) = self.pairs.means(|used| Some(used.got));
@@ -152,7 +152,7 @@ impl Track {
 
     /// The same of waits.
     pub fn open_wait(&self, enough: f64, questions: f64) -> Option<Open> {
-        if self.pairs.is_gone() || self.wait.room.is_empty() {
+        if self.pairs.is_gone(&self.wait, enough) || self.wait.room.is_empty() {
             return None;
         }
         let got = self.pairs.means(|used| used.waited.map(|_| used.got));
@@ -299,6 +299,24 @@ mod tests {
         assert_eq!(doubts(&track), (true, true), "there again in between");
         track.missed();
         assert_eq!(doubts(&track), (false, false));
+    }
+
+    /// Who sleeps through two pairs is not seen in them, as if it had ended.
+    #[test]
+    fn harm_that_was_shown_is_no_less_for_a_nap() {
+        let napped = |after: Use, pairs: usize| {
+            let mut track = Track::new(0.1, GuardLimits::default());
+            (0..pairs).for_each(|_| track.pair(used(20.0, 2.0), after));
+            track.missed();
+            track.missed();
+            // One of many questions: harm is shown for each by itself only.
+            let proved = |open: Option<Open>| open.map(|open| open.proved);
+            (proved(track.open_cpu(20.0, 20.0)), proved(track.open_wait(20.0, 20.0)))
+        };
+        assert_eq!(napped(used(10.0, 12.0), 7), (Some(false), Some(false)));
+        assert_eq!(napped(used(20.0, 8.0), 7), (None, Some(false)));
+        assert_eq!(napped(used(10.0, 12.0), 3), (None, None), "too few to tell");
+        assert_eq!(napped(used(20.0, 2.0), 5), (None, None), "unhurt, though it is not shown yet");
     }
 
     #[test]
