@@ -7,7 +7,7 @@ use evenkeel_policy::window::{Owner, Rates, Summary};
 
 use crate::scope::{Scope, is_own};
 
-/// What an observation comes to. Tasks born in it count from their birth. What tasks of the scope used that ended in it is known where
+/// What an observation comes to. Tasks born in it count from their birth. What tasks of the scope used and waited that ended in it is known where
 /// ended threads are counted by cgroup; else they are part of what is outside. Not among the tasks are those that are judged by their
 /// waits alone, and evenkeel's own: what it takes to measure is nobody's loss.
 pub fn summary(observation: &Observation, scope: &Scope, by_waits: impl Fn(&TaskView) -> bool) -> Summary {
@@ -31,11 +31,12 @@ pub fn summary(observation: &Observation, scope: &Scope, by_waits: impl Fn(&Task
     let host = &observation.host;
     let known = !host.per_cpu.is_empty();
     let taken_pct = host.busy_pct + host.steal_pct.unwrap_or_default();
-    let ended = observation.exited.iter().filter(|ended| scope.has_ended(ended, observation));
-    let ended_pct: f64 = ended.map(|ended| ended.cpu_pct).sum();
+    let ended = || observation.exited.iter().filter(|ended| scope.has_ended(ended, observation));
+    let ended_pct: f64 = ended().map(|ended| ended.cpu_pct).sum();
     let living = Summary::of(observation.interval_s, tasks);
     Summary {
         got_pct: living.got_pct + ended_pct,
+        waited_pct: living.waited_pct + ended().map(|ended| ended.wait_pct).sum::<f64>(),
         outside_pct: known.then(|| (host.busy_pct - ours_pct - ended_pct).max(0.0)),
         idle_pct: known.then(|| (100.0 * f64::from(host.cpus) - taken_pct).max(0.0)),
         ..living
@@ -182,6 +183,17 @@ mod tests {
         assert_eq!(of("cgroup:/batch/b"), (Some(100.0), 0.0));
         // What it was called is not known.
         assert_eq!(of("comm:.*"), (Some(100.0), 0.0));
+    }
+
+    /// Jobs that end within windows are judged as others are: by what they got, less a price for their waits.
+    #[test]
+    fn waits_of_tasks_that_ended_count_as_their_cpu_does() {
+        let mut seen = observation(&[("/", None), ("/batch", Some(0)), ("/web", Some(0))]);
+        seen.tasks = vec![TaskView { cpu_pct: 50.0, wait_pct: Some(25.0), ..task(11, "job", 1) }];
+        let ended = |group, wait_pct| ExitedView { group: Some(group), wait_pct, ..ExitedView::default() };
+        seen.exited = vec![ended(1, 30.0), ended(2, 20.0)];
+        let found = summary(&seen, &Scope::parse(&["cgroup:/batch"]).unwrap(), |_| false);
+        assert_eq!((found.waited_pct, found.wait_per_ran()), (55.0, Some(0.5)));
     }
 
     #[test]

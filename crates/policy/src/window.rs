@@ -36,7 +36,7 @@ pub struct Summary {
     pub seconds: f64,
     /// CPU got by the scope, percent of one CPU, by tasks that ended, too: a job that gets more is done sooner, which is no loss.
     pub got_pct: f64,
-    /// Time the scope waited, percent of the window summed over tasks whose waits are known.
+    /// Time the scope waited, percent of the window summed over tasks whose waits are known, those that ended included.
     pub waited_pct: f64,
     /// Estimated fulfilment of the same tasks: sum got / sum (got / (1 - waited fraction)). A label, never a verdict.
     pub fulfilment: Option<f64>,
@@ -67,11 +67,12 @@ impl Summary {
         Self { fulfilment: (got > 0.0).then(|| got / wanted), tasks, ..summary }
     }
 
-    /// Waiting per unit of work of those of the scope whose waits are known; `None` when these did nothing.
+    /// Waiting per unit of work of those of the scope that live and whose waits are known; `None` when these did nothing.
     pub fn wait_per_ran(&self) -> Option<f64> {
-        let known = self.tasks.values().filter(|rates| rates.in_scope && rates.waited_pct.is_some());
-        let got: f64 = known.map(|rates| rates.got_pct).sum();
-        (got > 0.0).then(|| self.waited_pct / got)
+        let mine = self.tasks.values().filter(|rates| rates.in_scope);
+        let known = mine.filter_map(|rates| Some((rates.got_pct, rates.waited_pct?)));
+        let (got, waited) = known.fold((0.0, 0.0), |sum, (got, waited)| (sum.0 + got, sum.1 + waited));
+        (got > 0.0).then(|| waited / got)
     }
 }
 
