@@ -112,10 +112,15 @@ impl Agent {
             })
         };
         lost.extend(report.problems().map(|(_, why)| why));
+        let is_not_moved = self.pull_problem.is_some();
+        if let Some(why) = self.pull_problem.take() {
+            lost.push(why);
+            plan.pull.clear();
+        }
         let asked = plan.changes.len();
         plan.changes.retain(|change| !not_set(&report, change));
         let (all, stays) = (whole.changes.len() + whole.pull.len(), plan.changes.len() + plan.pull.len());
-        let lacks_much = (all - stays) as f64 > MAY_LACK * all as f64 || self.pull_problem.is_some();
+        let lacks_much = (all - stays) as f64 > MAY_LACK * all as f64 || is_not_moved;
         if lacks_much {
             plan = default_plan();
         }
@@ -284,7 +289,50 @@ fn clock(ns: u64, now_ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use evenkeel_base::Topology;
+    use evenkeel_policy::monitor::Decided;
+    use evenkeel_policy::trial::Objective;
+
     use super::*;
+    use crate::testing;
+
+    #[derive(Default)]
+    struct Told(Vec<String>);
+
+    impl Watcher for Told {
+        fn event(&mut self, event: &Event<'_>) {
+            if let Event::Note(text) = event {
+                self.0.push((*text).to_owned());
+            }
+        }
+    }
+
+    #[test]
+    fn who_cannot_be_moved_any_more_is_one_of_the_settings_that_are_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut agent = testing::agent(&format!("pid:{}", child.id()), |config| {
+            (config.apply, config.state_dir) = (true, directory.path().to_owned());
+        });
+        let sample = agent.sample().unwrap();
+        let id = sample.tasks.iter().find(|task| task.id.tid == child.id()).unwrap().id;
+        // A single CPU: nothing moves.
+        agent.controls.start_puller(&Topology::synthetic(1, 1, 1, 1));
+        let plan = Plan { name: "pull".into(), pull: vec![id], ..Plan::default() };
+        let objective = Objective::new(0.1, false);
+        let decision =
+            Decision { winner: 0, verdicts: Vec::new(), confirmed: true, pairs: Vec::new(), objective };
+        agent.remembered.kept = Some(Proved::new(&plan, &decision, 0, &Decided::default(), 7));
+        let mut told = Told::default();
+        agent.take_over(&mut told).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let wanted = "pull is not taken over, because 1 of its 1 settings are lost: waiting work cannot be moved here;";
+        assert!(told.0.iter().any(|note| note.starts_with(wanted)), "{:?}", told.0);
+        assert!(agent.close("done").is_clean());
+    }
 
     #[test]
     fn a_time_is_told_with_its_day_where_that_matters() {

@@ -32,7 +32,7 @@ pub fn back_sentence(back: &evenkeel_actuate::RestoreReport) -> String {
     }
     let mut text = format!("Restored: {} values", back.put_back.len() + back.already.len());
     for (count, what) in [
-        (back.gone.len(), "of ended tasks"),
+        (back.gone.len(), "of what is gone"),
         (back.conflicts.len(), "changed by somebody else, whose part was left alone"),
         (back.failed.len(), "could NOT be restored"),
         (back.unseen.len(), "could NOT be looked at"),
