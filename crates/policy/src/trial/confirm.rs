@@ -411,7 +411,7 @@ impl Confirmation {
     /// Whether more time may prove it.
     pub fn promising(&self) -> bool {
         let gain = stats::mean(&self.score_differences);
-        self.hold.is_some() || self.pairs() < MIN_PAIRS || (self.evidence() >= 1.0 && gain > Some(0.0))
+        self.hold.is_some() || self.pairs() < MIN_PAIRS || gain > Some(0.0)
     }
 
     /// Whether the gain is proved, and it is only seen whether it lasts.
