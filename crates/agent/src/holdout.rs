@@ -131,9 +131,9 @@ impl Agent {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::Plan;
     use evenkeel_base::run::Estimate;
-    use evenkeel_policy::monitor::{Decided, MonitorRules};
+    use evenkeel_base::{Change, Plan, SchedAttr, Setting, Target, TaskId};
+    use evenkeel_policy::monitor::{Arm, Decided, MonitorRules};
     use evenkeel_policy::trial::Objective;
     use evenkeel_policy::window::Summary;
 
@@ -145,18 +145,121 @@ mod tests {
     fn fulfilment_under_a_change_is_not_shown_once_that_is_taken_back() {
         let mut agent = testing::agent("comm:^none$", |_| {});
         agent.log.record.now = Some(Estimate { value: 0.99, low: 0.98, high: 1.0 });
-        let (plan, objective) =
-            (Plan { name: "batch".into(), ..Plan::default() }, Objective::new(0.1, false));
-        let rules = MonitorRules::default();
-        agent.kept = Some(KeptChange::new(plan, rules, Decided::default(), objective, agent.now()));
-        let last = Measured {
-            summary: Summary::default(),
+        agent.kept = Some(kept(&agent));
+        agent.take_back("it gains nothing".to_owned(), &measured(), &mut Quiet);
+        assert_eq!((agent.record().settings.as_str(), agent.record().now), ("kernel default", None));
+    }
+
+    /// Of a task that is no more: nothing is written.
+    fn plan() -> Plan {
+        let target = Target::Task(TaskId { tgid: u32::MAX, tid: u32::MAX, start_time: 1 });
+        let change = Change { target, to: Setting::Sched(SchedAttr::DEFAULT), why: String::new() };
+        Plan { name: "batch".into(), changes: vec![change], ..Plan::default() }
+    }
+
+    fn kept(agent: &Agent) -> KeptChange {
+        let objective = Objective::new(0.1, false);
+        KeptChange::new(plan(), MonitorRules::default(), Decided::default(), objective, agent.now())
+    }
+
+    fn measured() -> Measured {
+        Measured {
+            summary: Summary { seconds: 3.0, got_pct: 100.0, ..Summary::default() },
             observation: testing::observation(&[("/", None)]),
             fulfilment: None,
             protected: Vec::new(),
             span: None,
+        }
+    }
+
+    /// An agent that may change things, with its state directory.
+    fn acting() -> (Agent, tempfile::TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = testing::agent("comm:^none$", |config| {
+            (config.apply, config.state_dir) = (true, directory.path().to_owned());
+        });
+        (agent, directory)
+    }
+
+    #[test]
+    fn what_is_taken_back_earns_nothing_is_not_tried_again_and_is_nobodys_to_take_over() {
+        let (mut agent, _state) = acting();
+        agent.take_back("nothing is in force".to_owned(), &measured(), &mut Quiet);
+        assert!(agent.decisions.barred.is_empty() && agent.record().stages.is_empty());
+        agent.decisions.control.decided(true);
+        let budget = agent.decisions.control.alpha();
+        agent.set(&plan());
+        agent.watch_change(&decision(), 0);
+        agent.take_back("it gains nothing".to_owned(), &measured(), &mut Quiet);
+        assert!(agent.kept.is_none() && agent.plan.is_default() && agent.remembered.kept.is_none());
+        assert_eq!(agent.decisions.control.alpha(), budget / 2.0);
+        assert!(agent.decisions.barred.contains("batch") && agent.remembered.barred.contains("batch"));
+        let stage = agent.record().stages.last().unwrap();
+        assert_eq!(
+            (stage.name.act, stage.kept, &*stage.why),
+            (Some(Act::Watch), Some(false), "it gains nothing")
+        );
+        assert_eq!(agent.record().effect_now, None);
+    }
+
+    fn decision() -> Decision {
+        let verdicts = vec![Default::default(); 2];
+        let objective = Objective::new(0.1, false);
+        Decision { winner: 1, verdicts, confirmed: true, pairs: Vec::new(), objective }
+    }
+
+    #[test]
+    fn a_change_is_watched_from_its_decision_on_and_on_where_it_is_chosen_again() {
+        let (mut agent, _state) = acting();
+        agent.remembered.confirming = true;
+        agent.watch_change(&decision(), 0);
+        assert!(agent.kept.is_none() && !agent.remembered.confirming, "nothing is in force");
+        agent.set(&plan());
+        agent.watch_change(&decision(), 0);
+        assert!(agent.remembered.kept.as_ref().is_some_and(|proved| proved.plan == plan()));
+        let since = |agent: &Agent| agent.kept.as_ref().unwrap().since(agent.now()).0;
+        let began = since(&agent);
+        assert!(agent.record().effect_now.is_some());
+        agent.watch_change(&decision(), 0);
+        assert_eq!(since(&agent), began, "the same is in force");
+        agent.set(&Plan { name: "another".into(), ..plan() });
+        agent.watch_change(&decision(), 0);
+        assert!(since(&agent) > began);
+        agent.set(&default_plan());
+        agent.watch_change(&decision(), 0);
+        assert!(agent.kept.is_none());
+    }
+
+    #[test]
+    fn blocks_are_under_the_baseline_and_end_with_the_change_in_force() {
+        let (mut agent, _state) = acting();
+        agent.set(&plan());
+        agent.kept = Some(kept(&agent));
+        let turn = |agent: &Agent| agent.turn().unwrap();
+        let step = |agent: &mut Agent| {
+            let seen = turn(agent).step.measure.then(measured);
+            assert_eq!(agent.end_step(seen.as_ref()), None);
+            agent.begin_step().unwrap();
         };
-        agent.take_back("it gains nothing".to_owned(), &last, &mut Quiet);
-        assert_eq!((agent.record().settings.as_str(), agent.record().now), ("kernel default", None));
+        for stops in [true, false] {
+            while turn(&agent).step.arm == Arm::Change {
+                assert_eq!(agent.plan, plan());
+                step(&mut agent);
+            }
+            assert!(agent.plan.is_default());
+            if stops {
+                agent.stop_block();
+                assert!(!turn(&agent).settles && !turn(&agent).step.measure);
+            } else {
+                while turn(&agent).step.arm == Arm::Baseline {
+                    step(&mut agent);
+                }
+            }
+            assert_eq!(agent.plan, plan());
+        }
+        while agent.kept.as_ref().unwrap().blocks() == 0 {
+            step(&mut agent);
+        }
+        assert_eq!(agent.record().effect_now.as_ref().map(|effect| effect.blocks), Some(1));
     }
 }
