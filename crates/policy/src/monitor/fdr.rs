@@ -96,6 +96,13 @@ mod tests {
         assert!((control.alpha() - 0.05).abs() < 1e-12);
         let all: f64 = (0..2_000_000).map(share).sum();
         assert!((0.998..1.0).contains(&all), "{all}");
+        // A probability, whatever the rate and however much was found.
+        assert!(OnlineControl::new(0.0).alpha() > 0.0);
+        let mut control = OnlineControl::new(f64::INFINITY);
+        assert_eq!(control.alpha(), 0.5);
+        (0..500).for_each(|_| control.decided(true));
+        control.decisions = 0;
+        assert_eq!(control.alpha(), 1.0);
     }
 
     #[test]

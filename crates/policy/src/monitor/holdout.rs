@@ -311,8 +311,10 @@ mod tests {
             holdout.advance(now);
         }
         assert!(holdout.in_block());
+        let next_s = holdout.period_end_s;
         holdout.abort(now + 0.1);
         let step = holdout.step();
+        assert!(step.until_s >= next_s, "the next one has its place in the next period");
         assert_eq!((step.arm, step.measure, holdout.in_block()), (Arm::Change, false, false));
         assert!(step.until_s > now && (holdout.baseline_s - 0.1).abs() < 1e-9);
     }
@@ -342,6 +344,25 @@ mod tests {
     }
 
     #[test]
+    fn windows_of_a_block_are_of_one_length_and_none_begins_before_now() {
+        let mut holdout = Holdout::new(HoldoutRules::default(), 0.0, 9);
+        let window_s = holdout.window_s;
+        let mut now = holdout.step().until_s;
+        assert_ne!(window_s, 3.0);
+        for (_, measure) in BLOCK {
+            holdout.advance(now);
+            assert_eq!(holdout.step().until_s, now + if measure { window_s } else { 0.3 });
+            now = holdout.step().until_s;
+        }
+        // Late, and where a block is longer than its period.
+        holdout.period_end_s = 0.0;
+        holdout.plan(500.0);
+        assert!(holdout.until_s >= 500.0 && holdout.period_end_s > 500.0);
+        let half = Holdout::new(HoldoutRules { share: 0.5, ..HoldoutRules::default() }, 700.0, 9);
+        assert_eq!((half.until_s, half.period_end_s > 700.0), (700.0, true));
+    }
+
+    #[test]
     fn time_is_saved_up_to_the_average_and_spent_under_the_baseline() {
         let mut holdout = Holdout::new(HoldoutRules::default(), 100.0, 9);
         assert_eq!(holdout.credit_s, 360.0);
@@ -367,7 +388,7 @@ mod tests {
             (holdout.phase, holdout.eagerness, holdout.period_end_s) = (phase, before, 1e6);
             holdout.credit_s = holdout.window_s + 0.3 + off;
             holdout.be(to, 50.0);
-            holdout.period_end_s < 1e6
+            holdout.period_end_s < 1e6 && holdout.until_s >= 50.0
         };
         let (usual, close) = (Eagerness::Usual, Eagerness::Close);
         assert!(asked(None, usual, close, 0.0) && !asked(None, usual, close, -1e-9));

@@ -170,8 +170,9 @@ mod tests {
         assert!(widths[0].is_infinite() || widths[0] > 3.0, "{widths:?}");
         assert!(widths[1] < 2.4 && widths[2] < 0.8 && widths[3] < 0.42, "{widths:?}");
         assert!((sequence.sd() - 1.0).abs() < 0.15);
-        sequence.add(f64::NAN);
-        assert_eq!(sequence.values(), 400);
+        let known = sequence.clone();
+        [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].iter().for_each(|unknown| sequence.add(*unknown));
+        assert_eq!(sequence, known);
     }
 
     /// The promise: over a whole day of looks, the truth is outside at any time in at most 5 of 100.

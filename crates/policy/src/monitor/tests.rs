@@ -52,6 +52,31 @@ fn a_change_goes_for_want_of_a_gain_or_for_a_loss_and_stays_for_a_gain() {
     assert_eq!(watched(&[0.3, -0.2]).1, None, "never because little is known");
 }
 
+/// What was gained for long outweighs what is not any more: the closer look decides, which has nothing of it.
+#[test]
+fn a_gain_that_vanishes_is_looked_at_sooner_and_judged_without_what_was() {
+    let mut monitor = monitor(0.08);
+    let gained = |monitor: &mut Monitor, at: usize, gain: f64| {
+        let gain = gain + if at.is_multiple_of(2) { 0.005 } else { -0.005 };
+        block(monitor, |arm| seen(if arm == Arm::Change { 100.0 + 100.0 * gain } else { 100.0 }, 100.0))
+    };
+    let until_s = |monitor: &Monitor| monitor.step().until_s;
+    for at in 0..200 {
+        assert_eq!(gained(&mut monitor, at, 0.08), None);
+    }
+    let before = until_s(&monitor);
+    assert_eq!(gained(&mut monitor, 0, 0.08), None);
+    let usual_s = until_s(&monitor) - before;
+    let mut began_s = Vec::new();
+    let gone = (0..100).position(|at| {
+        began_s.push(until_s(&monitor));
+        gained(&mut monitor, at, 0.0).is_some()
+    });
+    assert!(gone.is_some_and(|blocks| (8..20).contains(&blocks)), "{gone:?}");
+    let looked_s = began_s[7] - began_s[5];
+    assert!(looked_s < usual_s / 4.0, "{looked_s} for two of {usual_s}");
+}
+
 #[test]
 fn a_block_holds_windows_of_the_change_against_one_of_the_baseline() {
     let mut monitor = monitor(0.08);
