@@ -383,7 +383,7 @@ fn children_that_came_and_went_are_forgotten() {
     fork(10, 100, false);
     for child in 1000..2500 {
         fork(10, child, false);
-        actuator.amend(&[], &all);
+        assert!(actuator.amend(&[], &all).back.is_empty());
         host.world.happen(Event::Vanish(child));
     }
     assert!(actuator.touched().count() < 1000, "{}", actuator.touched().count());
@@ -399,17 +399,27 @@ fn tasks_that_were_changed_and_ended_are_forgotten() {
     for amends in [false, true] {
         let (host, mut actuator) = opened();
         let mut gone = Vec::new();
+        let mut stays = Vec::new();
         for child in 1000..2500 {
+            // In the midst of those that end.
+            if child == 1300 {
+                stays.push((host.task(0), batch(7)));
+                actuator.amend(&plan(stays.clone()).changes, &all);
+            }
             host.world.happen(Event::Fork { parent: 11, child, orphan: false });
             let id = FakeKernel(host.world.clone()).identity(child).unwrap().id;
-            let one = plan(vec![(Target::Task(id), batch(5))]);
+            let one = plan([stays.clone(), vec![(Target::Task(id), batch(5))]].concat());
             let report = if amends { actuator.amend(&one.changes, &all) } else { actuator.set(&one, &all) };
-            assert_eq!(report.applied(), 1);
+            assert_eq!((report.applied(), report.back.put_back.len()), (1, 0));
             gone.extend(report.back.gone.into_iter().map(|item| item.target));
             host.world.happen(Event::Vanish(child));
         }
         assert!(actuator.touched().count() < 1100, "{}", actuator.touched().count());
-        gone.extend(actuator.close().gone.into_iter().map(|item| item.target));
+        assert_eq!(host.world.sched(host.tasks[0]), Some(batch(7)));
+        assert_eq!(actuator.amend(&plan(vec![(host.task(0), batch(8))]).changes, &all).applied(), 1);
+        let report = actuator.close();
+        assert_eq!(report.put_back.len(), 1);
+        gone.extend(report.gone.into_iter().map(|item| item.target));
         let all = gone.len();
         gone.sort();
         gone.dedup();
