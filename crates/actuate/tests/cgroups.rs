@@ -49,7 +49,8 @@ fn an_idle_group_gets_its_weight_back() {
     let group = host.group(0);
     let idle = plan(vec![(group.clone(), Setting::GroupIdle(true))]);
     assert_eq!(actuator.set(&idle, &all).applied(), 1);
-    assert_eq!(actuator.set(&idle, &all).in_force(), 1);
+    let again = actuator.set(&idle, &all);
+    assert_eq!((again.in_force(), again.back.is_empty()), (1, true), "its weight waits for its turn");
     assert_eq!(host.world.values()[&(group, Knob::Weight)], Setting::Weight(3));
     drop(actuator);
     let report = host.restore().unwrap().report;
