@@ -7,9 +7,9 @@ use evenkeel_policy::window::{Owner, Rates, Summary};
 
 use crate::scope::{Scope, is_own};
 
-/// What an observation comes to. Tasks born in it count from their birth. What tasks of the scope used and waited that ended in it is known where
-/// ended threads are counted by cgroup; else they are part of what is outside. Not among the tasks are those that are judged by their
-/// waits alone, and evenkeel's own: what it takes to measure is nobody's loss.
+/// What an observation comes to. Tasks born in it count from their birth. What tasks of the scope that ended in it used and waited is
+/// known where ended threads are counted by cgroup; else they are part of what is outside. Not among the tasks are those that are
+/// judged by their waits alone, and evenkeel's own: what it takes to measure is nobody's loss.
 pub fn summary(observation: &Observation, scope: &Scope, by_waits: impl Fn(&TaskView) -> bool) -> Summary {
     let mut ours_pct = 0.0;
     let mut tasks = BTreeMap::new();

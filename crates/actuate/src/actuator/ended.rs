@@ -22,8 +22,9 @@ fn is_by_birth(entry: &Entry) -> bool {
 }
 
 impl<K: Kernel> Actuator<K> {
-    /// Forgets cgroups that are gone and that no plan names, for it may come to name them again; and tasks that are gone, at the second look: by then their own children are known, and so is the main thread whose
-    /// place one took by `exec`. One that a living child has its value from stays: in the journal nothing else tells of that.
+    /// Forgets cgroups that are gone, unless a plan names them, for they may be made again; and tasks that are gone, at the second
+    /// look: by then their own children are known, and so is the main thread whose place one took by `exec`. One from which a living
+    /// child has its value stays: in the journal nothing else tells of that.
     pub(super) fn forget_ended(&mut self, is_named: &dyn Fn(&Entry) -> bool, report: &mut RestoreReport) {
         if self.entries.len() < self.room {
             return;
