@@ -387,7 +387,6 @@ impl<K: Kernel> Actuator<K> {
             }
             Err(error) => return Verdict::Failed(error),
         }
-        self.entries[index].is_last(&to);
         if let Err(error) = self.kernel.write(&target, &to) {
             // A write of several files may have got half-way.
             let untouched = self.kernel.read(&target, knob).is_ok_and(|now| now == present);
@@ -422,8 +421,7 @@ impl<K: Kernel> Actuator<K> {
         let widest = widest(&mut self.kernel, &target, knob);
         match read {
             Ok(now) if same(&now, &to, widest.as_ref()) => {
-                let entry = &mut self.entries[index];
-                (entry.state, entry.from_journal) = (State::Ours(to), false);
+                self.entries[index].state = State::Ours(to);
                 Verdict::Applied(Applied { from: present, now, first })
             }
             Ok(now) => {

@@ -364,7 +364,7 @@ pub(crate) struct Followed {
 }
 
 /// Makes those entries that became a main thread by `exec` entries of that main thread. One is taken for such a thread
-/// when it is gone and the main thread has its last value of ours, which it had not before. Looks at the threads of one process
+/// when it is gone and the main thread has a value of its, which it had not before. Looks at the threads of one process
 /// only, where that is given.
 pub(crate) fn follow_execs<K: Kernel>(
     kernel: &mut K,
@@ -414,9 +414,6 @@ fn follow_exec<K: Kernel>(
         _ => None,
     };
     let is = |value: &Setting| same(&present, value, widest.as_ref());
-    if !entry.ours_at_last().iter().any(is) {
-        return Ok(None);
-    }
     let own = entries.iter().position(|other| other.target == target && other.knob == entry.knob);
     if let Some(own) = own.filter(|&own| entries[own].wrote.iter().any(is)) {
         // One that it has no more, or that was restored: it got the thread's.
@@ -426,7 +423,7 @@ fn follow_exec<K: Kernel>(
         }
         return Ok(again.then_some(own));
     }
-    if is(&before) || is(&entry.original) {
+    if is(&before) || is(&entry.original) || !entry.wrote.iter().any(is) {
         return Ok(None);
     }
     let mut origin = Origin { comm: facts.comm, image: facts.image, leader: None, ..entry.origin.clone() };

@@ -137,7 +137,6 @@ fn entries(contents: &Contents, notes: &mut Vec<String>) -> Vec<Entry> {
                 }
                 let fresh = Entry {
                     state: State::Unknown,
-                    from_journal: true,
                     ..Entry::new(target.clone(), original.clone(), origin.clone())
                 };
                 match index.get(&key) {

@@ -16,10 +16,8 @@ pub(crate) struct Entry {
     pub target: Target,
     pub knob: Knob,
     pub original: Setting,
-    /// Values of ours that are in the journal, the one written last at the end.
+    /// Values of ours that are in the journal.
     pub wrote: Vec<Setting>,
-    /// It was read from a journal, which does not say which of them that was.
-    pub from_journal: bool,
     /// CPUs to one of which the journal says it may be pinned for an instant, see [`crate::Actuator::lend`]. Nobody is born of
     /// it then: it waits. So it says nothing about descendants.
     pub lent: CpuSet,
@@ -76,19 +74,6 @@ impl Entry {
         }
     }
 
-    /// The same of a target that is gone.
-    pub fn ours_at_last(&self) -> &[Setting] {
-        let last = self.wrote.len().saturating_sub(1);
-        &self.wrote[if self.from_journal { 0 } else { last }..]
-    }
-
-    /// This value is about to be written.
-    pub fn is_last(&mut self, to: &Setting) {
-        if let Some(at) = self.wrote.iter().position(|wrote| wrote == to) {
-            self.wrote[at..].rotate_left(1);
-        }
-    }
-
     /// Whether the kubelet's new value was found where ours is to go. Then that is what goes back at the end: the kubelet has no
     /// opinion on ours, it says again what its pods ask for, which may be more or less than before.
     pub fn follow_kubelet(&mut self, present: &Setting) -> bool {
@@ -119,7 +104,6 @@ impl Entry {
             knob: original.knob(),
             original,
             wrote: Vec::new(),
-            from_journal: false,
             lent: CpuSet::new(),
             origin,
             state: State::Back,

@@ -7,7 +7,7 @@ use evenkeel_actuate::{Kernel, KernelError, Left, Verdict, all_cpus, restore};
 use evenkeel_base::{
     CpuQuota, CpuSet, GroupRef, Knob, Limit, NetKnob, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId,
 };
-use world::{Host, LINK, THREAD, all, batch, host, opened, plan};
+use world::{Host, LINK, all, batch, host, opened, plan};
 
 fn not_now() -> Event {
     Event::Fail(KernelError::Denied("not now".to_owned()))
@@ -350,28 +350,6 @@ fn a_child_born_of_a_changed_task_goes_back_with_the_next_plan() {
     assert!(report.back.put_back.iter().any(|item| item.descendant), "{report:?}");
     assert_eq!(sched(&host, 10), batch(5));
     assert!(actuator.close().is_clean());
-}
-
-/// Whoever makes a main thread what one of its threads was once means it, also where that thread has ended.
-#[test]
-fn a_thread_that_ended_passed_on_what_it_had_at_last_and_nothing_of_before() {
-    for main_was_ours in [false, true] {
-        let (host, mut actuator) = opened();
-        let [main, thread] = [0, 3].map(|n| host.task(n));
-        for nice in [5, 7] {
-            let mut changes = vec![(thread.clone(), batch(nice))];
-            changes.extend(main_was_ours.then(|| (main.clone(), batch(nice))));
-            assert!(actuator.set(&plan(changes), &all).applied() > 0);
-        }
-        actuator.set(&plan(vec![(thread.clone(), batch(7))]), &all);
-        host.world.put(&main, &batch(5));
-        host.world.happen(Event::Vanish(THREAD));
-        for _ in 0..2 {
-            actuator.set(&plan(vec![]), &all);
-        }
-        actuator.close();
-        assert_eq!(host.world.sched(host.tasks[0]), Some(batch(5)), "{main_was_ours}");
-    }
 }
 
 /// A build under a tuned task forks without end. Whoever lives goes back all the same.

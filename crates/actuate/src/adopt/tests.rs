@@ -370,20 +370,6 @@ fn a_thread_that_called_exec_is_its_main_thread_from_then_on() {
     assert!(followed(None, |_, entries| entries[0].origin.leader = Some(batch(5))).1.is_empty());
     assert!(followed(None, |_, entries| entries[0].original = batch(5)).1.is_empty());
     assert!(followed(None, |_, entries| entries[0].wrote = vec![batch(6)]).1.is_empty());
-    // It had another one at last: who sets one of before on the main thread means it. A journal does not say which was the last.
-    for from_journal in [false, true] {
-        for own in [false, true] {
-            let (_, places, _) = followed(None, |world, entries| {
-                entries[0] = Entry { wrote: vec![batch(5), batch(6)], from_journal, ..entries[0].clone() };
-                if own {
-                    let main = kernel(world).identity(10).unwrap().id;
-                    let known = tuned(world, main, nice(1), batch(5));
-                    entries.push(Entry { state: State::Ours(batch(7)), ..known });
-                }
-            });
-            assert_eq!(places.len(), usize::from(from_journal), "known itself: {own}");
-        }
-    }
 }
 
 #[test]
