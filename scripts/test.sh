@@ -97,7 +97,7 @@ run_again() {
 }
 tests_with_second_chance() { run_tests || run_again || { again=() && false; }; }
 # Many tests wait most of the time: for a rate, a notice, a service that starts.
-export RUST_TEST_THREADS=$((2 * $(nproc)))
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((2 * $(nproc)))}"
 step tests tests_with_second_chance
 
 passed=$(($(sum passed) + ${#again[@]})) bad=$(($(sum failed) - ${#again[@]})) ignored=$(sum ignored)

@@ -7,7 +7,7 @@ use evenkeel_actuate::{Kernel, KernelError, Left, Verdict, all_cpus, restore};
 use evenkeel_base::{
     CpuQuota, CpuSet, GroupRef, Knob, Limit, NetKnob, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId,
 };
-use world::{Host, LINK, all, batch, host, opened, plan};
+use world::{Host, LINK, THREAD, all, batch, host, opened, plan};
 
 fn not_now() -> Event {
     Event::Fail(KernelError::Denied("not now".to_owned()))
@@ -424,6 +424,44 @@ fn whose_child_lives_is_remembered() {
         host.world.happen(Event::Vanish(id.tid));
     }
     assert!(actuator.touched().count() < 1100, "{}", actuator.touched().count());
+    let journal = host.world.journal().unwrap().len();
+    assert!(journal < 1 << 20, "{journal}");
+    drop(actuator);
+    assert!(host.restore().unwrap().report.is_clean());
+    assert!(!host.world.values().values().any(|value| *value == batch(5)));
+}
+
+/// Between the record in the journal and the write, too: then it has the value of before.
+#[test]
+fn whoever_takes_its_processs_place_in_the_midst_of_a_change_goes_back() {
+    for at in 0.. {
+        let (host, mut actuator) = opened();
+        let [main, thread] = [0, 3].map(|n| host.task(n));
+        let other = (main.clone(), Setting::Affinity("0".parse().unwrap()));
+        actuator.set(&plan(vec![other.clone(), (thread.clone(), batch(5))]), &all);
+        let next = plan(vec![other, (thread, batch(7))]);
+        if host.meanwhile(at, Event::Exec(THREAD), || actuator.set(&next, &all)).is_none() {
+            return;
+        }
+        assert!(actuator.close().is_clean(), "exec at {at}");
+        let left = host.world.values().into_values().find(|value| [batch(5), batch(7)].contains(value));
+        assert_eq!(left, None, "exec at {at}");
+    }
+}
+
+/// Nor of a main thread that is one of its threads by `exec`.
+#[test]
+fn whose_place_was_taken_by_exec_is_remembered() {
+    let (host, mut actuator) = opened();
+    let thread = host.task(3);
+    actuator.set(&plan(vec![(thread, batch(5))]), &all);
+    host.world.happen(Event::Exec(THREAD));
+    for other in 1000..4000 {
+        host.world.happen(Event::Fork { parent: 11, child: other, orphan: false });
+        let id = FakeKernel(host.world.clone()).identity(other).unwrap().id;
+        actuator.set(&plan(vec![(host.task(0), batch(5)), (Target::Task(id), batch(6))]), &all);
+        host.world.happen(Event::Vanish(other));
+    }
     let journal = host.world.journal().unwrap().len();
     assert!(journal < 1 << 20, "{journal}");
     drop(actuator);

@@ -143,10 +143,15 @@ fn a_closed_pipe_ends_quietly() {
 
 #[test]
 fn a_tree_that_is_not_there_is_named() {
-    for command in ["topology", "check", "ps"] {
-        let ended = evenkeel(&[command, "--root", "/no/such/tree"]);
-        assert!(matches!(ended.status, Some(2 | 3)) && ended.stderr.contains("/no/such/tree"), "{ended}");
+    for command in [["topology"].as_slice(), &["check"], &["ps"], &["net", "show"]] {
+        evenkeel(&[command, &["--root", "/no/such/tree"]].concat()).refused(2, "/no/such/tree");
     }
+}
+
+#[test]
+fn why_a_file_cannot_be_written_is_said_once() {
+    let said = evenkeel(&["capture", "/proc/no/such"]).refused(3, "No such file");
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
 }
 
 #[test]

@@ -242,6 +242,7 @@ fn without_rights_it_says_what_is_missing() {
     let scope = group.scope();
     let args = ["run", "--scope", &scope, "--for", "5s"];
     as_nobody(dir.path(), &args).refused(3, "root");
+    as_nobody(dir.path(), &["prove"]).refused(3, "root");
     // With a directory of its own it may run, but cannot change tasks of root's: nothing is kept, nothing is changed.
     let own = dir.path().join("own");
     std::fs::create_dir(&own).unwrap();

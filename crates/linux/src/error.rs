@@ -37,8 +37,8 @@ impl ParseError {
 /// A file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    #[error("{}: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
     /// It was read and makes no sense.
     #[error(transparent)]
     Parse(#[from] ParseError),
@@ -46,14 +46,14 @@ pub enum ReadError {
 
 impl ReadError {
     /// Wraps an error about a file.
-    pub fn io(path: impl Into<PathBuf>, source: io::Error) -> Self {
-        Self::Io { path: path.into(), source }
+    pub fn io(path: impl Into<PathBuf>, error: io::Error) -> Self {
+        Self::Io { path: path.into(), error }
     }
 
     /// Whether the file, or the task or cgroup it was about, does not exist (any more): `ENOENT`, `ESRCH`, `ENODEV`,
     /// `ENOTDIR`.
     pub fn is_gone(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if gone(source))
+        matches!(self, Self::Io { error, .. } if gone(error))
     }
 }
 

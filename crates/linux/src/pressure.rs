@@ -33,7 +33,7 @@ pub fn read(root: &Root) -> Result<Option<Stall>, ReadError> {
 /// Reads another such file, the host's or a cgroup's; `None` where there is none or PSI is switched off.
 pub fn read_file(root: &Root, relative: &str) -> Result<Option<Stall>, ReadError> {
     match root.parse_optional(relative, parse) {
-        Err(ReadError::Io { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(None),
+        Err(ReadError::Io { error, .. }) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(None),
         other => other,
     }
 }

@@ -55,8 +55,8 @@ pub struct Captured {
 pub enum CaptureError {
     #[error("{}: exists and is not empty; name a new directory", .0.display())]
     NotEmpty(PathBuf),
-    #[error("{}: {source}", path.display())]
-    Write { path: PathBuf, source: io::Error },
+    #[error("{}: {error}", path.display())]
+    Write { path: PathBuf, error: io::Error },
     /// The host could not be read.
     #[error(transparent)]
     Observe(#[from] ObserveError),
@@ -380,6 +380,6 @@ impl Tree<'_> {
         };
         self.written.files += 1;
         self.written.bytes += text.len() as u64;
-        written.map_err(|source| CaptureError::Write { path, source })
+        written.map_err(|error| CaptureError::Write { path, error })
     }
 }

@@ -72,8 +72,8 @@ const MIN_BYTES: u64 = 1 << 20;
 #[non_exhaustive]
 pub enum StoreError {
     /// SQLite refused, for a reason other than those below.
-    #[error("history {path}: {source}")]
-    Sqlite { path: PathBuf, source: rusqlite::Error },
+    #[error("history {path}: {error}")]
+    Sqlite { path: PathBuf, error: rusqlite::Error },
     #[error(
         "history {path} is damaged ({reason}); the next `evenkeel run` moves it aside and starts a new one"
     )]
@@ -87,31 +87,31 @@ pub enum StoreError {
          move the file away to start a new history"
     )]
     Newer { path: PathBuf, found: i64, known: i64 },
-    #[error("history {path}: {source}")]
-    Io { path: PathBuf, source: io::Error },
+    #[error("history {path}: {error}")]
+    Io { path: PathBuf, error: io::Error },
     #[error("history {path} has no run {run}; `evenkeel history` lists them")]
     NoRun { path: PathBuf, run: i64 },
 }
 
 impl StoreError {
-    pub(crate) fn new(path: &Path, source: rusqlite::Error) -> Self {
+    pub(crate) fn new(path: &Path, error: rusqlite::Error) -> Self {
         let path = path.to_path_buf();
-        match source.sqlite_error_code() {
+        match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                Self::Corrupt { path, reason: source.to_string() }
+                Self::Corrupt { path, reason: error.to_string() }
             }
             Some(ErrorCode::DiskFull) => Self::Full { path },
             Some(ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => Self::Permission { path },
-            _ => Self::Sqlite { path, source },
+            _ => Self::Sqlite { path, error },
         }
     }
 
-    pub(crate) fn io(path: &Path, source: io::Error) -> Self {
+    pub(crate) fn io(path: &Path, error: io::Error) -> Self {
         let path = path.to_path_buf();
-        match source.kind() {
+        match error.kind() {
             io::ErrorKind::PermissionDenied => Self::Permission { path },
             io::ErrorKind::StorageFull => Self::Full { path },
-            _ => Self::Io { path, source },
+            _ => Self::Io { path, error },
         }
     }
 

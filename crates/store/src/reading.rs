@@ -119,7 +119,7 @@ impl Samples<'_> {
                     },
                     Data::Block(id) => match self.store.block(*id) {
                         // Thinned by the writer since the list was made.
-                        Err(StoreError::Sqlite { source: rusqlite::Error::QueryReturnedNoRows, .. }) => {
+                        Err(StoreError::Sqlite { error: rusqlite::Error::QueryReturnedNoRows, .. }) => {
                             continue;
                         }
                         other => other?,

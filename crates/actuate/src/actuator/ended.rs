@@ -24,7 +24,7 @@ fn is_by_birth(entry: &Entry) -> bool {
 impl<K: Kernel> Actuator<K> {
     /// Forgets cgroups that are gone, unless a plan names them, for they may be made again; and tasks that are gone, at the second
     /// look: by then their own children are known, and so is the main thread whose place one took by `exec`. One from which a living
-    /// child has its value stays: in the journal nothing else tells of that.
+    /// child or main thread has its value stays: in the journal nothing else tells of that.
     pub(super) fn forget_ended(&mut self, is_named: &dyn Fn(&Entry) -> bool, report: &mut RestoreReport) {
         if self.entries.len() < self.room {
             return;
@@ -47,8 +47,15 @@ impl<K: Kernel> Actuator<K> {
         let family = |entry: &Entry| (entry.knob, entry.origin.since_ticks);
         let living = self.entries.iter().filter(|entry| is_by_birth(entry) && !has_ended(entry));
         let families: HashSet<_> = living.filter(|entry| entry.state.may_be_ours()).map(family).collect();
+        // A main thread whose place one took by `exec` is not in the journal either.
+        let process = |entry: &Entry| task(entry).map(|id| (entry.knob, id.tgid));
+        let unwritten = self.entries.iter().filter(|entry| entry.journaled == 0 && !has_ended(entry));
+        let taken: HashSet<_> = unwritten.filter(|entry| entry.state.may_be_ours()).map(process).collect();
         self.entries.retain(|entry| match entry.target {
-            Target::Task(_) => !has_ended(entry) || !is_by_birth(entry) && families.contains(&family(entry)),
+            Target::Task(_) if has_ended(entry) => {
+                !is_by_birth(entry) && (families.contains(&family(entry)) || taken.contains(&process(entry)))
+            }
+            Target::Task(_) => true,
             _ => entry.state != State::Gone || is_named(entry),
         });
         self.reindex();

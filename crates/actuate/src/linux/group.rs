@@ -31,7 +31,7 @@ impl Groups {
     pub fn find() -> Result<Self, KernelError> {
         match Hierarchies::read(&Root::host()) {
             Ok(found) => Ok(Self::of(found)),
-            Err(ReadError::Io { path, source }) => Err(of_file(&source, &path.display().to_string())),
+            Err(ReadError::Io { path, error }) => Err(of_file(&error, &path.display().to_string())),
             Err(ReadError::Parse(error)) => {
                 Err(KernelError::Io { path: error.path.display().to_string(), error: error.to_string() })
             }

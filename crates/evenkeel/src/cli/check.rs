@@ -68,7 +68,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         Some(path) => read_policy(path).map_err(Failure::Usage)?,
         None => Expectations::default(),
     };
-    let root = global.root.as_ref().map_or_else(Root::host, Root::at);
+    let root = show::root(global)?;
     let observation =
         observe(&root, args.interval, global.sampling.unwrap_or_default()).map_err(Failure::Cannot)?;
     add_run(&mut expectations, global, promised, &observation);

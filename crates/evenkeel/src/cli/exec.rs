@@ -112,7 +112,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     match go(global, &args) {
         Ok(status) => Ok(status),
         Err((status, error)) => {
-            say!("evenkeel: {error:#}");
+            say!("evenkeel: {}", super::in_words(&error));
             Ok(status)
         }
     }

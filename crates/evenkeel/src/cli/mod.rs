@@ -179,12 +179,25 @@ pub fn main() -> ExitCode {
                 Failure::Usage(error) => (2, error),
                 Failure::Cannot(error) => (3, error),
             };
-            fail(&format!("{error:#}"));
+            fail(&in_words(&error));
             if transparent { exec::NOT_RUN } else { status }
         }
     };
     console::finish();
     ExitCode::from(status)
+}
+
+/// What went wrong and what caused it; once, where the words of the one hold those of the other already.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+        if words.is_empty() {
+            words = cause;
+        } else if !words.ends_with(&cause) {
+            words += &format!(": {cause}");
+        }
+    }
+    words
 }
 
 /// The command line, and the command's name: `lab list`.
@@ -233,7 +246,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         match printed {
             Ok(()) => 0,
             Err(Failure::No(error) | Failure::Usage(error) | Failure::Cannot(error)) => {
-                say!("evenkeel: {error:#}");
+                say!("evenkeel: {}", in_words(&error));
                 3
             }
         }
@@ -303,6 +316,20 @@ fn dispatch(cli: Cli) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let denied = || std::io::Error::from_raw_os_error(libc::EACCES);
+        let error = anyhow::Error::from(evenkeel_agent::AgentError::Observe(
+            evenkeel_linux::ReadError::io("/proc/x", denied()).into(),
+        ));
+        let said = in_words(&error.context("no loop"));
+        assert_eq!(said, format!("no loop: cannot observe this host: /proc/x: {}", denied()));
+        assert_eq!(
+            in_words(&anyhow::Error::from(denied()).context("a").context("b")),
+            format!("b: a: {}", denied())
+        );
+    }
 
     #[test]
     fn what_changes_the_host_is_told_from_what_reads() {

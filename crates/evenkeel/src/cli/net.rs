@@ -110,6 +110,7 @@ struct QueueRow {
 }
 
 fn show(global: &Global, only: Option<&str>) -> Outcome {
+    let root = super::show::root(global)?;
     let files = global.root.as_ref().map_or_else(Files::new, Files::at);
     let links: Vec<String> = match only {
         Some(link) => {
@@ -118,7 +119,6 @@ fn show(global: &Global, only: Option<&str>) -> Outcome {
         }
         None => files.links(),
     };
-    let root = global.root.as_ref().map_or_else(Root::host, Root::at);
     let irqs = irq::read(&root).unwrap_or_default();
     let mut rows = Vec::new();
     let mut push = |link: &str, queue: String, knob: &'static str, read: Result<String, HostError>| {

@@ -3,6 +3,7 @@
 //! What was got is read by a gauge of its own, not by the loop that keeps the promises, and judged second by second by the
 //! rule of `docs/guarantees.md`.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -107,11 +108,12 @@ pub fn run(global: &Global, order: &Order) -> Outcome {
             break;
         }
         sink.lasting(&format!("{} ({:?}): {} s", scene.name, scene.place, SETTLE_S + scene.seconds));
-        let played = play(scene, &mut sink)
-            .map_err(|failure| super::prove::not_alone(failure, &rows, |rows| print(global, rows)))?;
+        let played = play(scene, &mut sink).map_err(|failure| {
+            super::prove::not_alone(failure, &rows, |rows| print(global, rows, scenes.len()))
+        })?;
         rows.extend(played);
     }
-    print(global, &rows)?;
+    print(global, &rows, scenes.len())?;
     if sink.stopping() {
         say!("evenkeel: interrupted: not all of the {} scenes are judged", scenes.len());
         return Ok(1);
@@ -378,7 +380,17 @@ pub(super) fn table() -> Table<Row> {
     ])
 }
 
-fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
+/// Scenes of which something was judged.
+fn judged(rows: &[Row]) -> usize {
+    rows.iter()
+        .filter(|row| row.seconds > 0)
+        .map(|row| (&row.scene, &row.place))
+        .collect::<BTreeSet<_>>()
+        .len()
+}
+
+fn print(global: &Global, rows: &[Row], asked: usize) -> Result<(), Failure> {
+    let judged = judged(rows);
     let promised = || rows.iter().filter(|r| r.promised.is_some());
     let seconds: usize = promised().map(|r| r.seconds).sum();
     let (broken, badly): (usize, usize) =
@@ -391,7 +403,7 @@ fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
     match global.output {
         Format::Json => {
             let document = json!({
-                "schema": "evenkeel.prove-promises/v1", "loads": table().json(rows), "seconds": seconds,
+                "schema": "evenkeel.prove-promises/v1", "loads": table().json(rows), "asked": asked, "judged": judged, "seconds": seconds,
                 "broken_s": broken, "broken_2_points_s": badly, "rate_broken_s": rate_broken,
             });
             outln!("{document:#}")?;
@@ -400,7 +412,7 @@ fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
         Format::Text | Format::Svg => {
             out!("{}", table().text(rows, width(std::io::stdout().is_terminal())))?;
             outln!(
-                "\n{seconds} seconds of promises: as supply {broken} broken ({}), {badly} by more than {BADLY} points \
+                "\n{judged} of {asked} scenes, {seconds} seconds of promises: as supply {broken} broken ({}), {badly} by more than {BADLY} points \
                  ({}); as rate {rate_broken} ({}).",
                 share(broken),
                 share(badly),
@@ -414,6 +426,26 @@ fn print(global: &Global, rows: &[Row]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_is_told_from_a_whole() {
+        let row = |scene: &str, place: &str, seconds| Row {
+            scene: scene.into(),
+            place: place.into(),
+            seconds,
+            ..Row::default()
+        };
+        assert_eq!(
+            judged(&[
+                row("a", "x", 15),
+                row("a", "x", 15),
+                row("a", "y", 1),
+                row("b", "x", 9),
+                row("c", "x", 0)
+            ]),
+            3
+        );
+    }
 
     #[test]
     fn where_no_second_was_judged_nothing_was_kept() {

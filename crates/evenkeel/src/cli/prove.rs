@@ -16,6 +16,7 @@ use evenkeel_report::demo::gap_closed;
 use evenkeel_report::table::{Field, Table, width};
 use serde_json::json;
 
+use super::global::root_only;
 use super::known::{Known, StageResult};
 use super::sink::ConsoleSink;
 use super::{Failure, Format, Global, Outcome};
@@ -94,6 +95,7 @@ impl Row {
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     global.no_tree("prove runs on this host: --root does not go with it")?;
+    root_only("prove makes cgroups and changes settings of its loads: run it as root")?;
     if let Some(decisions) = args.aa {
         return aa::prove(global, decisions, args.seed);
     }

@@ -44,7 +44,7 @@ pub struct Args {
     no_history: bool,
 }
 
-/// What `serve` and `run --listen` serve, to whom, and what they do with it besides.
+/// Options of `serve` and `run` alike: pages and who may ask for them, notices, metrics. In `run` all but the webhook go with `--listen`.
 #[derive(Debug, clap::Args)]
 pub(super) struct PagesArgs {
     #[command(flatten)]

@@ -66,12 +66,12 @@ impl Host for Program {
     fn why(&self, target: &str, duration: Duration, width: u16, stop: &AtomicBool) -> Result<String, String> {
         why::text(target, duration, width, stop).map_err(|failure| {
             let (Failure::No(error) | Failure::Usage(error) | Failure::Cannot(error)) = failure;
-            format!("{error:#}")
+            super::in_words(&error)
         })
     }
 
     fn running(&self) -> Result<Running, String> {
-        let (headline, record) = status::at_work(&self.state_dir).map_err(|error| format!("{error:#}"))?;
+        let (headline, record) = status::at_work(&self.state_dir).map_err(|error| super::in_words(&error))?;
         Ok(Running { headline, record: record.map(Box::new) })
     }
 }

@@ -36,7 +36,7 @@ impl Pairs {
         self.after.push(after);
     }
 
-    /// Who ended is no victim; but who was missed may be asleep, and harm that is shown by itself stays in doubt.
+    /// Who ended is no victim; but who was missed may be asleep. So harm that is shown by itself stays in doubt, also of who ended.
     fn is_gone(&self, question: &Question, enough: f64) -> bool {
         self.missed >= GONE && question.broken.most() < enough
     }
