@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_actuate::Left;
-use evenkeel_base::{Change, GroupRef, Histogram, Observation, Plan, Sample, Target};
+use evenkeel_base::{Change, GroupRef, Histogram, Observation, Plan, Sample, Target, TaskView};
 use evenkeel_observe::Select;
 use evenkeel_policy::levers;
 use evenkeel_policy::protect::{FLOOR_NS, keeps};
@@ -71,8 +71,16 @@ impl Agent {
     }
 
     /// The settings in force without those of cgroups that others than background work are in, where there are such: in an idle cgroup
-    /// they would wait for everybody.
-    pub(crate) fn without_others(&self, observation: &Observation) -> Option<Plan> {
+    /// they would wait for everybody. A service counts at once, others where somebody was there at the look before, too, which `came`
+    /// says: who only passes would take back what was proved.
+    pub(crate) fn without_others(&self, observation: &Observation, came: &mut bool) -> Option<Plan> {
+        let is_service = |task: &TaskView| self.config.service_of(task, observation).is_some();
+        let all = self.without(observation, |_| true);
+        let stayed = std::mem::replace(came, all.is_some());
+        if stayed { all } else { self.without(observation, is_service) }
+    }
+
+    fn without(&self, observation: &Observation, frees: impl Fn(&TaskView) -> bool) -> Option<Plan> {
         // Burst is for services.
         if !self.has_background() || self.plan.name == levers::BURST.name {
             return None;
@@ -80,7 +88,8 @@ impl Agent {
         let others = observation
             .tasks
             .iter()
-            .filter(|task| !task.kernel_thread && !is_own(task) && !self.config.scope.has(task, observation));
+            .filter(|task| !task.kernel_thread && !is_own(task) && !self.config.scope.has(task, observation))
+            .filter(|task| frees(task));
         let holding: BTreeSet<&str> = others
             .filter_map(|task| task.group)
             .flat_map(|group| observation.path_to_root(group))
@@ -217,13 +226,18 @@ mod tests {
         let mut agent = testing::agent_of_services();
         agent.plan = Plan { changes: vec![idle("/work/a"), idle("/work/b")], ..Plan::default() };
         let mut host = host();
-        assert_eq!(agent.without_others(&host), None);
+        assert_eq!(agent.without_others(&host, &mut true), None);
         host.tasks[2].group = Some(2);
-        assert_eq!(agent.without_others(&host).unwrap().changes, [idle("/work/b")]);
+        // Who passes next to it is no reason yet.
+        agent.config.scope = Scope::parse(&["comm:^job$"]).unwrap();
+        host.tasks.push(testing::task(77, "sh", 3));
+        let mut came = false;
+        assert_eq!(agent.without_others(&host, &mut came).unwrap().changes, [idle("/work/b")]);
+        assert_eq!(agent.without_others(&host, &mut came).unwrap().changes, []);
         agent.plan.changes = vec![idle("/work")];
-        assert!(agent.without_others(&host).unwrap().changes.is_empty());
+        assert!(agent.without_others(&host, &mut false).unwrap().changes.is_empty());
         agent.plan.name = levers::BURST.name.to_owned();
-        assert_eq!(agent.without_others(&host), None);
+        assert_eq!(agent.without_others(&host, &mut true), None);
     }
 
     /// The cgroup above background work may have held nothing else when that was decided.
@@ -234,9 +248,19 @@ mod tests {
         agent.config.scope = Scope::parse(&["cgroup:/top/work"]).unwrap();
         host.tasks = vec![testing::task(7, "job", 2)];
         agent.plan = Plan { changes: vec![idle("/top")], ..Plan::default() };
-        assert_eq!(agent.without_others(&host), None);
+        let mut came = false;
+        let mut freed = |host: &Observation| agent.without_others(host, &mut came).map(|plan| plan.changes);
+        assert_eq!(freed(&host), None);
         host.tasks.push(testing::task(8, "sh", 1));
-        assert_eq!(agent.without_others(&host).unwrap().changes, []);
+        assert_eq!((freed(&host), freed(&host)), (None, Some(vec![])), "at the second look");
+        // One after the other, none of which is there at two looks in a row.
+        let passer = host.tasks.pop().unwrap();
+        for _ in 0..3 {
+            assert_eq!(freed(&host), None);
+            host.tasks.push(passer.clone());
+            assert_eq!(freed(&host), None);
+            host.tasks.pop();
+        }
     }
 
     #[test]

@@ -124,6 +124,7 @@ impl Agent {
             return self.note_end();
         }
         let mut drifting = 0;
+        let mut others = false;
         let mut patience = REST;
         let mut before = self.begin_window()?;
         let mut noted: Option<Instant> = None;
@@ -187,7 +188,7 @@ impl Agent {
             self.look_at_units(&before, &measured.observation, watcher)?;
             // First: what covered others, too, may cover a part of it from now on.
             self.take_in_newcomers(&measured.observation, watcher);
-            if let Some(plan) = self.without_others(&measured.observation) {
+            if let Some(plan) = self.without_others(&measured.observation, &mut others) {
                 if plan.changes.is_empty() {
                     let name = self.plan.name.clone();
                     self.take_back(OTHERS_CAME.to_owned(), &measured, watcher);

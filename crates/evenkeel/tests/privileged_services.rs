@@ -148,21 +148,30 @@ fn a_service_of_some_threads_of_a_process_is_not_said_to_wait_for_nothing() {
     let (_turn, dir) = begin();
     let work = Group::new("threads-work");
     let _loads = batch(&work);
-    let ends = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let served = ends.clone();
-    let thread = std::thread::Builder::new().name("ek-serves".to_owned()).spawn(move || {
-        // On a quiet host it would hardly wait at all.
-        rustix::process::nice(19).unwrap();
-        while !served.load(std::sync::atomic::Ordering::Relaxed) {
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    let start = std::time::Instant::now();
+    let spin = |rest_ms| {
+        while !ends.load(std::sync::atomic::Ordering::Relaxed) && start.elapsed().as_secs() < 60 {
             let began = std::time::Instant::now();
             while began.elapsed().as_micros() < 500 {}
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            std::thread::sleep(std::time::Duration::from_millis(rest_ms));
         }
-    });
+    };
     let args = ["run", "--service", "comm:^ek-serves$", "--background", &work.scope(), "--for", "3s"];
-    let output = run(dir.path(), &args);
-    ends.store(true, std::sync::atomic::Ordering::Relaxed);
-    thread.unwrap().join().unwrap();
+    let output = std::thread::scope(|scope| {
+        let thread = |name: &str, rest_ms| {
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn_scoped(scope, move || spin(rest_ms))
+                .unwrap();
+        };
+        thread("ek-serves", 2);
+        // One of them waits at any time, whatever the scheduler does.
+        (0..=evenkeel_linux::sys::usable_cpus().len()).for_each(|_| thread("ek-other", 0));
+        let output = run(dir.path(), &args);
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        output
+    });
     let said = &output.stderr;
     assert!(said.contains("waits of comm:^ek-serves$ are those of its whole processes"), "{said}");
     assert!(!said.contains("is delayed 0.00 ms"), "{said}");

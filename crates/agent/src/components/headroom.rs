@@ -203,7 +203,8 @@ impl Component for Headroom {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{CpuQuota, Limit};
+    use evenkeel_actuate::ChangeOutcome;
+    use evenkeel_base::{CpuQuota, Limit, Setting};
 
     use super::*;
     use crate::testing;
@@ -220,11 +221,22 @@ mod tests {
             part: 1.0,
             own: CpuQuota::UNLIMITED,
         };
+        let plans = limit.clone();
         let mut headroom = Headroom { limits: vec![limit], ..Headroom::default() };
         let mut host = testing::observation(&[("/", None), ("/pod", Some(0))]);
         host.groups[1].quota = Some(quota(50_000));
         headroom.follow_quota(&host);
         assert_eq!(headroom.limits[0].quota, quota(50_000));
+        // A plan that is set again has the quota of when it was made; a limit that could not be set is not followed.
+        let plan = Plan { follow: vec![plans], ..Plan::default() };
+        for (verdict, followed) in [(Verdict::Unchanged, [quota(50_000)].as_slice()), (Verdict::Gone, &[])] {
+            let (target, to) = (Target::Group(group("/pod/batch")), Setting::Quota(quota(30_000)));
+            let outcome = ChangeOutcome { knob: Knob::Quota, target, to, verdict };
+            headroom.learn(&plan, &SetReport { changes: vec![outcome], ..SetReport::default() });
+            let quotas: Vec<_> = headroom.limits.iter().map(|limit| limit.quota).collect();
+            assert_eq!(quotas, followed);
+        }
+        headroom.limits = vec![FollowingLimit { quota: quota(50_000), ..plan.follow[0].clone() }];
         host.groups.truncate(1);
         headroom.follow_quota(&host);
         assert_eq!(headroom.limits[0].quota, quota(50_000), "of what is gone nothing is known");
