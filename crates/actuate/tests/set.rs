@@ -3,7 +3,7 @@
 mod world;
 
 use evenkeel_actuate::fake::{Event, FakeKernel};
-use evenkeel_actuate::{Kernel, KernelError, Left, Verdict, all_cpus, restore};
+use evenkeel_actuate::{Actuator, Kernel, KernelError, Left, Verdict, all_cpus, restore};
 use evenkeel_base::{
     CpuQuota, CpuSet, GroupRef, Knob, Limit, NetKnob, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId,
 };
@@ -405,6 +405,15 @@ fn tasks_that_were_changed_and_ended_are_forgotten() {
     }
 }
 
+/// Killed after its journal was made smaller, it leaves nothing that is not found by that.
+fn assert_restored_by_a_small_journal(host: &Host, actuator: Actuator<FakeKernel>) {
+    let journal = host.world.journal().unwrap().len();
+    assert!(journal < 1 << 20, "{journal}");
+    drop(actuator);
+    assert!(host.restore().unwrap().report.is_clean());
+    assert!(!host.world.values().values().any(|value| *value == batch(5)));
+}
+
 /// The journal has no word of the child itself, however often it is made smaller.
 #[test]
 fn whose_child_lives_is_remembered() {
@@ -424,11 +433,7 @@ fn whose_child_lives_is_remembered() {
         host.world.happen(Event::Vanish(id.tid));
     }
     assert!(actuator.touched().count() < 1100, "{}", actuator.touched().count());
-    let journal = host.world.journal().unwrap().len();
-    assert!(journal < 1 << 20, "{journal}");
-    drop(actuator);
-    assert!(host.restore().unwrap().report.is_clean());
-    assert!(!host.world.values().values().any(|value| *value == batch(5)));
+    assert_restored_by_a_small_journal(&host, actuator);
 }
 
 /// Between the record in the journal and the write, too: then it has the value of before.
@@ -449,7 +454,7 @@ fn whoever_takes_its_processs_place_in_the_midst_of_a_change_goes_back() {
     }
 }
 
-/// Nor of a main thread that is one of its threads by `exec`.
+/// The journal has no word of a main thread, either, whose place one of its threads took by `exec`.
 #[test]
 fn whose_place_was_taken_by_exec_is_remembered() {
     let (host, mut actuator) = opened();
@@ -462,11 +467,7 @@ fn whose_place_was_taken_by_exec_is_remembered() {
         actuator.set(&plan(vec![(host.task(0), batch(5)), (Target::Task(id), batch(6))]), &all);
         host.world.happen(Event::Vanish(other));
     }
-    let journal = host.world.journal().unwrap().len();
-    assert!(journal < 1 << 20, "{journal}");
-    drop(actuator);
-    assert!(host.restore().unwrap().report.is_clean());
-    assert!(!host.world.values().values().any(|value| *value == batch(5)));
+    assert_restored_by_a_small_journal(&host, actuator);
 }
 
 #[test]
