@@ -1,6 +1,6 @@
 //! The host as it was found: what levers compute from, while settings of ours are in force.
 
-use evenkeel_base::{Knob, Observation, Setting, Target};
+use evenkeel_base::{Knob, Observation, Setting, Target, load_weight};
 
 /// Replaces every value of ours in an observation by what was found there, as `found` says of a property and what it is now, if that
 /// was read.
@@ -24,6 +24,7 @@ pub fn as_found<'a>(
             found(&target, Knob::Weight, group.raw_weight.map(Setting::Weight))
         {
             group.raw_weight = Some(*raw);
+            group.load_weight = Some(load_weight(*raw, group.v2));
         }
         if let Some(Setting::Quota(quota)) = found(&target, Knob::Quota, group.quota.map(Setting::Quota)) {
             group.quota = Some(*quota);
@@ -61,7 +62,11 @@ mod tests {
         let found = |actuator: &Actuator<_>, now: u64| {
             let mut seen = testing::observation(&[("/", None), ("/api", Some(0))]);
             seen.groups[1].raw_weight = Some(now);
-            as_found(seen, |target, knob, now| actuator.found(target, knob, now)).groups[1].raw_weight
+            let found = as_found(seen, |target, knob, now| actuator.found(target, knob, now));
+            let group = &found.groups[1];
+            let meant = group.raw_weight.map(|raw| load_weight(raw, true));
+            assert!(group.raw_weight == Some(now) || group.load_weight == meant, "{group:?}");
+            group.raw_weight
         };
         assert_eq!(found(&actuator, 300), Some(300));
         set(&mut actuator, &[50]);

@@ -16,7 +16,7 @@ use rand_pcg::Pcg32;
 
 use super::*;
 use crate::component::with_changes;
-use crate::guarantee::{CPU_LABEL, Guarantees, Keeper, LabelRules, Originals, Source, WAIT_LABEL};
+use crate::guarantee::{CPU_LABEL, Guarantees, Keeper, LabelRules, Source, WAIT_LABEL};
 use crate::testing;
 use crate::trusted::Trusted;
 
@@ -379,14 +379,13 @@ impl Case {
             let observation = self.observe();
             bounds = Bounds::reckon(&bounds, &observation, &scope, &stated, false, None);
             let weights = self.weights();
-            if keeper.is_needed(&observation) {
-                keeper.missing_details(&observation);
-                let originals = Originals::of(actuator.touched());
-                keeper.resolve(&observation, &originals, &bounds, Instant::now());
-            }
-            // As `Agent::propose` and `Agent::set`.
             let found = |target: &Target, knob, now| actuator.found(target, knob, now);
             let found = crate::as_found::as_found(observation.clone(), found);
+            if keeper.is_needed(&observation) {
+                keeper.missing_details(&observation);
+                keeper.resolve(&found, &bounds, Instant::now());
+            }
+            // As `Agent::propose` and `Agent::set`.
             let ours = |task: &TaskView| scope.has(task, &found) && !keeper.governs(task.id);
             let mut candidates = levers::plans(&Scene::new(&found, features, ours));
             candidates.push(Plan::default());

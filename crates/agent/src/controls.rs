@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use evenkeel_actuate::{Actuator, Item, Left, Linux, RestoreReport, SetReport, Verdict};
 use evenkeel_base::text::count;
 use evenkeel_base::{
-    Change, CpuQuota, GroupRef, Knob, Observation, Plan, Setting, Target, TaskId, TaskView, Topology,
+    Change, CpuQuota, GroupView, Knob, Observation, Plan, Setting, Target, TaskId, TaskView, Topology,
 };
 use evenkeel_linux::fault;
 use evenkeel_linux::mountinfo::Hierarchy;
@@ -232,14 +232,13 @@ impl Controls {
         std::mem::take(&mut self.interferences)
     }
 
-    /// The quota a cgroup had before it was touched, if it was.
-    pub fn original_quota(&self, group: &GroupRef) -> Option<CpuQuota> {
-        let of = |(target, found, _): (&Target, &Setting, _)| match (target, found) {
-            (Target::Group(known), Setting::Quota(quota)) if known == group => Some(*quota),
+    /// The quota found at a cgroup where one of ours may be.
+    pub fn found_quota(&self, group: &GroupView) -> Option<CpuQuota> {
+        let target = Target::Group(group.reference());
+        match self.actuator.as_ref()?.found(&target, Knob::Quota, group.quota.map(Setting::Quota))? {
+            Setting::Quota(quota) => Some(*quota),
             _ => None,
-        };
-        // The latest: a cgroup may have been made again under its name.
-        self.touched().filter_map(of).last()
+        }
     }
 
     /// Starts what moves waiting work between CPUs that share a last-level cache. Says why, where that is refused.
@@ -362,6 +361,7 @@ impl Drop for Controls {
 #[cfg(test)]
 mod tests {
     use evenkeel_actuate::ChangeOutcome;
+    use evenkeel_base::GroupRef;
 
     use super::*;
 

@@ -36,8 +36,8 @@ use crate::scope::Scope;
 pub use crate::stated::{CPU_LABEL, Guarantee, Guarantees, LabelRules, Source, WAIT_LABEL};
 pub(crate) use keeper::Keeper;
 pub use labels::wait_ns;
+pub(crate) use layout::is_owned;
 pub use layout::{Ancestor, OutsideCost};
-pub(crate) use layout::{Originals, is_owned};
 use own::OwnPriority;
 
 /// Keeps promises: what is known about them, and the loop's own priority meanwhile.
@@ -103,8 +103,8 @@ impl Component for Promises {
         if !needed {
             return Next::Stays;
         }
-        let originals = Originals::of(controls.touched());
-        let dropped = self.keeper.resolve(seen.observation, &originals, controls.bounds(), Instant::now());
+        let found = controls.as_found(seen.observation.clone());
+        let dropped = self.keeper.resolve(&found, controls.bounds(), Instant::now());
         self.keeper.count_waits(seen.observation);
         self.keeper.follow_usage(seen.observation, seen.hierarchies);
         if dropped {
@@ -144,7 +144,7 @@ pub fn look(guarantees: Guarantees, scope: &Scope, observation: &Observation) ->
         return Vec::new();
     }
     keeper.missing_details(observation);
-    keeper.resolve(observation, &Originals::default(), &bounds, Instant::now());
+    keeper.resolve(observation, &bounds, Instant::now());
     keeper.judge(observation);
     keeper.statuses()
 }

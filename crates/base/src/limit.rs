@@ -119,6 +119,11 @@ impl CpuShares {
     }
 }
 
+/// The scheduler's load weight that a number of a cgroup's file means: of `cpu.weight` on v2, of `cpu.shares` on v1.
+pub fn load_weight(raw: u64, v2: bool) -> u64 {
+    if v2 { CpuWeight::new(raw).load_weight() } else { CpuShares::new(raw).get().into() }
+}
+
 /// A claim against others, in the words of either cgroup version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuClaim {

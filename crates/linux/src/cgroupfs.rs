@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use evenkeel_base::{CpuQuota, CpuSet, Limit};
+use evenkeel_base::{CpuQuota, CpuSet, Limit, load_weight};
 
 use crate::error::optional;
 use crate::mountinfo::Hierarchy;
@@ -125,8 +125,7 @@ pub fn read_cpu_limits(root: &Root, cpu: &Hierarchy, path: &str) -> Result<CpuLi
     };
     let load_weight = match raw_weight {
         _ if idle => Some(3),
-        Some(weight) if cpu.v2 => Some((weight.saturating_mul(1024).saturating_add(50)) / 100),
-        shares => shares,
+        raw => raw.map(|raw| load_weight(raw, cpu.v2)),
     };
     Ok(CpuLimits { raw_weight, load_weight, quota })
 }

@@ -7,9 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use evenkeel_base::{
-    CpuShares, CpuWeight, Nice, Observation, Plan, SchedAttr, Setting, Target, TaskId, TaskView,
-};
+use evenkeel_base::{Nice, Observation, Plan, SchedAttr, Setting, Target, TaskId, TaskView, load_weight};
 
 use crate::sim::{self, DutyKind, Group, Kernel, Load, Report, Scenario, SpecError, Task};
 
@@ -224,10 +222,7 @@ impl Host {
                         continue;
                     };
                     match to {
-                        Setting::Weight(raw) if target.v2 => {
-                            group.weight = CpuWeight::new(*raw).load_weight() as f64;
-                        }
-                        Setting::Weight(raw) => group.weight = f64::from(CpuShares::new(*raw).get()),
+                        Setting::Weight(raw) => group.weight = load_weight(*raw, target.v2) as f64,
                         Setting::Quota(quota) => group.quota = *quota,
                         Setting::Cpuset(cpus) => group.cpus = Some(cpus.clone()),
                         _ => {}

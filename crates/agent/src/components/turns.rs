@@ -128,10 +128,7 @@ impl LostTurns {
                 continue;
             }
             // As found: one of ours may have gone within this window.
-            let found = |group: &GroupView| {
-                let target = group.reference();
-                controls.original_quota(&target).or(group.quota)?.pct()
-            };
+            let found = |group: &GroupView| controls.found_quota(group).or(group.quota)?.pct();
             // Who is throttled by somebody else's quota is ready and does not run, too.
             let mut path =
                 observation.path_to_root(index).filter_map(|at| observation.groups.get(at as usize));

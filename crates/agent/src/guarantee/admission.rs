@@ -8,7 +8,6 @@ use evenkeel_policy::guarantee::Admission;
 use evenkeel_policy::guarantee::admit::{AdmissionRequest, Supply};
 use evenkeel_policy::guarantee::verdict::TOLERANCE_PCT;
 
-use super::Originals;
 use super::keeper::Keeper;
 use super::solver::left_for;
 
@@ -87,7 +86,6 @@ impl Keeper {
         index: usize,
         observation: &Observation,
         owner: &[Option<usize>],
-        originals: &Originals,
     ) -> Option<(f64, String)> {
         let asked = self.guarantees[index].pct?;
         // What each cgroup passes on, and whose quotas say so. Those below one come after it, so the last has all of its own.
@@ -98,8 +96,7 @@ impl Keeper {
         let (mut all, mut whose) = (0.0, Vec::new());
         while let Some((at, (mut allowed, mut by))) = open.pop_last() {
             let group = observation.groups.get(at as usize)?;
-            let quota =
-                originals.quotas.get(&group.path).copied().or(group.quota).and_then(|quota| quota.pct());
+            let quota = group.quota.and_then(|quota| quota.pct());
             if let Some(quota) = quota.filter(|quota| *quota < allowed) {
                 (allowed, by) = (quota, vec![at]);
             }
@@ -147,7 +144,6 @@ impl Keeper {
         owner: &[Option<usize>],
         cpus: &[CpuSet],
         supply: &Supply,
-        originals: &Originals,
     ) {
         let mut sets = vec![CpuSet::new(); self.guarantees.len()];
         for (owner, cpus) in owner.iter().zip(cpus) {
@@ -160,7 +156,7 @@ impl Keeper {
         let limits: BTreeMap<String, (f64, String)> = asking
             .iter()
             .filter_map(|&i| {
-                let limit = self.limited(i, observation, owner, originals)?;
+                let limit = self.limited(i, observation, owner)?;
                 Some((self.guarantees[i].stated.name.clone(), limit))
             })
             .collect();

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use evenkeel_base::{
-    CpuQuota, CpuSet, GroupView, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskId, TaskView,
-    is_unit_name,
+    CpuSet, GroupView, Observation, SchedAttr, SchedPolicy, Target, TaskId, TaskView, is_unit_name,
 };
 use evenkeel_linux::{cgroup, machine};
 use evenkeel_policy::guarantee::tree::{self, EntityShare, SchedEntity, Siblings};
@@ -106,9 +105,9 @@ impl Layout {
 }
 
 /// CPUs a task may use: affinity as found within its effective cpuset, online.
-pub fn allowed(observation: &Observation, task: &TaskView, originals: &Originals) -> CpuSet {
+pub fn allowed(observation: &Observation, task: &TaskView) -> CpuSet {
     let mut cpus = observation.topology.online.clone();
-    if let Some(affinity) = originals.affinity.get(&task.id).or(task.affinity.as_ref()) {
+    if let Some(affinity) = &task.affinity {
         cpus = cpus.intersection(affinity);
     }
     if let Some(cpuset) = observation.group_of(task).and_then(|group| group.cpuset.as_ref()) {
@@ -121,9 +120,8 @@ pub fn allowed(observation: &Observation, task: &TaskView, originals: &Originals
 }
 
 /// Whether a task may carry: of the fair class, its attributes known.
-pub fn may_carry(task: &TaskView, originals: &Originals) -> bool {
-    let sched = originals.sched.get(&task.id).copied().or(task.sched);
-    sched.is_some_and(|attr| attr.policy.is_fair())
+pub fn may_carry(task: &TaskView) -> bool {
+    task.sched.is_some_and(|attr| attr.policy.is_fair())
 }
 
 /// Files of cgroups that an owner's program writes, see `evenkeel_actuate`: units, slices, Docker's containers and libvirt's machines.
@@ -133,31 +131,24 @@ pub fn is_owned(path: &str) -> bool {
 }
 
 /// The load weight of a entity before anything was changed.
-pub fn found(observation: &Observation, entity: SchedEntity, originals: &Originals) -> f64 {
+pub fn found(observation: &Observation, entity: SchedEntity) -> f64 {
     const DEFAULT: f64 = 1024.0;
     match entity {
-        SchedEntity::Group(index) => observation.groups.get(index as usize).map_or(DEFAULT, |group| {
-            match originals.weights.get(&group.path) {
-                Some(raw) => tree::load_weight(group, *raw),
-                None => group.load_weight.map_or(DEFAULT, |weight| weight as f64),
-            }
-        }),
+        SchedEntity::Group(index) => observation
+            .groups
+            .get(index as usize)
+            .map_or(DEFAULT, |group| group.load_weight.map_or(DEFAULT, |weight| weight as f64)),
         SchedEntity::Task(index) => {
             let task = observation.tasks.get(index);
-            let sched = task.and_then(|task| originals.sched.get(&task.id).copied().or(task.sched));
+            let sched = task.and_then(|task| task.sched);
             sched.map_or(DEFAULT, |attr| f64::from(attr.nice.weight()))
         }
     }
 }
 
 /// What carries the promises, and who it belongs to on the host.
-pub fn held(
-    observation: &Observation,
-    entity: SchedEntity,
-    originals: &Originals,
-    role: Role,
-) -> Option<EntityFacts> {
-    let found = found(observation, entity, originals);
+pub fn held(observation: &Observation, entity: SchedEntity, role: Role) -> Option<EntityFacts> {
+    let found = found(observation, entity);
     let heaviest = tree::heaviest(observation, entity);
     match entity {
         SchedEntity::Group(index) => {
@@ -173,13 +164,13 @@ pub fn held(
                 owned: is_owned(&group.path),
                 heaviest,
                 found,
-                found_raw: originals.weights.get(&group.path).copied().or(group.raw_weight),
+                found_raw: group.raw_weight,
                 role,
             })
         }
         SchedEntity::Task(index) => {
             let task = observation.tasks.get(index)?;
-            let mut sched = originals.sched.get(&task.id).copied().or(task.sched)?;
+            let mut sched = task.sched?;
             if !sched.policy.is_fair() {
                 return None;
             }
@@ -219,41 +210,5 @@ mod tests {
             assert!(is_owned(&owned), "{owned}");
         }
         assert!(!is_owned("/docker") && !is_owned("/kubepods/burstable") && !is_owned("/"));
-    }
-}
-
-/// What a promised task had before evenkeel touched it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Originals {
-    pub sched: HashMap<TaskId, SchedAttr>,
-    pub affinity: HashMap<TaskId, CpuSet>,
-    /// By the cgroup's path, as its file had it.
-    pub weights: HashMap<String, u64>,
-    /// By the cgroup's path.
-    pub quotas: HashMap<String, CpuQuota>,
-}
-
-impl Originals {
-    /// From what an actuator has touched.
-    pub fn of<'a>(touched: impl Iterator<Item = (&'a Target, &'a Setting, Option<&'a Setting>)>) -> Self {
-        let mut originals = Self::default();
-        for (target, original, _) in touched {
-            match (target, original) {
-                (Target::Task(id), Setting::Sched(attr)) => {
-                    originals.sched.insert(*id, *attr);
-                }
-                (Target::Task(id), Setting::Affinity(cpus)) => {
-                    originals.affinity.insert(*id, cpus.clone());
-                }
-                (Target::Group(group), Setting::Weight(raw)) => {
-                    originals.weights.insert(group.path.clone(), *raw);
-                }
-                (Target::Group(group), Setting::Quota(quota)) => {
-                    originals.quotas.insert(group.path.clone(), *quota);
-                }
-                _ => {}
-            }
-        }
-        originals
     }
 }

@@ -8,12 +8,12 @@ use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_policy::guarantee::pack::Item;
 use evenkeel_policy::guarantee::tree::{self, Ground, Reach, SchedEntity};
 
+use super::Source;
 use super::keeper::Keeper;
 use super::layout::{self, Layout, OutsideCost, Role};
 use super::pins::{Pinnable, Signs};
 use super::state::GuaranteeState;
 use super::usage::Usage;
-use super::{Originals, Source};
 use crate::bounds::{Bounds, own_tops};
 use crate::governor::place::Counted;
 
@@ -33,22 +33,16 @@ const WORTH_SAYING_PCT: f64 = 0.1;
 const RESTLESS: Duration = Duration::from_secs(10);
 
 impl Keeper {
-    /// Solves everything for what was observed. True when a setting in force is no longer wanted.
+    /// Solves everything for what was observed, without what is ours. True when a setting in force is no longer wanted.
     /// What may be changed is within the bounds.
-    pub fn resolve(
-        &mut self,
-        observation: &Observation,
-        originals: &Originals,
-        bounds: &Bounds,
-        now: Instant,
-    ) -> bool {
+    pub fn resolve(&mut self, observation: &Observation, bounds: &Bounds, now: Instant) -> bool {
         // What cannot be set is tried again with this observation, and told again.
         self.guarantees.iter_mut().for_each(|guarantee| guarantee.problem = None);
         let owner = self.match_tasks(observation, now);
         let cpus: Vec<CpuSet> =
-            observation.tasks.iter().map(|task| layout::allowed(observation, task, originals)).collect();
+            observation.tasks.iter().map(|task| layout::allowed(observation, task)).collect();
         let supply = self.supply(observation);
-        self.admit(observation, &owner, &cpus, &supply, originals);
+        self.admit(observation, &owner, &cpus, &supply);
         // Who is refused competes like everybody else; one who is promised short waits only has no weight to win.
         let admitted: Vec<Option<usize>> = observation
             .tasks
@@ -58,7 +52,7 @@ impl Keeper {
                 let guarantee = (*owner)?;
                 let carries = self.guarantees[guarantee].refusal.is_none()
                     && self.guarantees[guarantee].pct.is_some()
-                    && layout::may_carry(task, originals);
+                    && layout::may_carry(task);
                 carries.then_some(guarantee)
             })
             .collect();
@@ -101,7 +95,7 @@ impl Keeper {
             observation,
             &carriers,
             &Ground {
-                found: &|entity| layout::found(observation, entity, originals),
+                found: &|entity| layout::found(observation, entity),
                 reach: &reach,
                 raises: &|owner| {
                     guarantees.get(owner).is_some_and(|guarantee| guarantee.stated.source == Source::Config)
@@ -121,7 +115,7 @@ impl Keeper {
         let lending = lending.map(|(group, _)| (SchedEntity::Group(*group), Role::Lends));
         let held = carrying
             .chain(lending)
-            .filter_map(|(entity, role)| Some((entity, layout::held(observation, entity, originals, role)?)))
+            .filter_map(|(entity, role)| Some((entity, layout::held(observation, entity, role)?)))
             .collect();
         let members: Vec<Vec<TaskId>> = carriers
             .iter()
@@ -146,8 +140,8 @@ impl Keeper {
             .tasks
             .iter()
             .zip(&owner)
-            .filter(|(task, owner)| owner.is_some() && layout::may_carry(task, originals))
-            .filter_map(|(task, _)| Some((task.id, originals.sched.get(&task.id).copied().or(task.sched)?)))
+            .filter(|(task, owner)| owner.is_some() && layout::may_carry(task))
+            .filter_map(|(task, _)| Some((task.id, task.sched?)))
             .collect();
         let owner = observation
             .tasks
@@ -360,7 +354,7 @@ mod tests {
         });
         let guarantees = Guarantees { stated: stated.collect(), task_slice, ..Guarantees::default() };
         let mut keeper = Keeper::new(guarantees, Scope::default());
-        keeper.resolve(observation, &Originals::default(), &Bounds::default(), Instant::now());
+        keeper.resolve(observation, &Bounds::default(), Instant::now());
         keeper
     }
 
@@ -392,7 +386,7 @@ mod tests {
         // Tasks outside the quota that come and go do not make weights come and go.
         let mut keeper = resolved(&observation, &[("cgroup:/web", cpu("80%"))], false);
         let looks = (1..=20).find(|_| {
-            keeper.resolve(&observed(), &Originals::default(), &Bounds::default(), Instant::now());
+            keeper.resolve(&observed(), &Bounds::default(), Instant::now());
             keeper.statuses()[0].state != PromiseState::Refused
         });
         assert_eq!(looks, Some(10));
@@ -443,7 +437,7 @@ mod tests {
         let mut keeper = resolved(&observed(), &[("cgroup:/web", cpu("40%"))], false);
         keeper.guarantees[0].problem = Some("weight of /web could not be set".into());
         assert!(keeper.statuses()[0].why.contains("could not be set"));
-        keeper.resolve(&observed(), &Originals::default(), &Bounds::default(), Instant::now());
+        keeper.resolve(&observed(), &Bounds::default(), Instant::now());
         assert!(!keeper.statuses()[0].why.contains("could not be set"), "{:?}", keeper.statuses());
     }
 }

@@ -1,6 +1,6 @@
 //! From a file's machine, groups and tasks to what the simulator takes.
 
-use evenkeel_base::{CpuShares, CpuWeight, Topology};
+use evenkeel_base::{Topology, load_weight};
 use evenkeel_model::credit::Rule;
 use evenkeel_model::sim::{DutyKind, Group, Kernel, Load, Machine, Report, Scenario, Steal, Task, simulate};
 
@@ -161,10 +161,8 @@ impl MachineSpec {
 impl GroupSpec {
     /// The group, without its parent.
     pub fn group(&self) -> Group {
-        let weight = match self.weight {
-            Some(weight) => CpuWeight::new(weight).load_weight() as f64,
-            None => f64::from(CpuShares::new(self.shares.unwrap_or(1024)).get()),
-        };
+        let raw = self.weight.or(self.shares).unwrap_or(1024);
+        let weight = load_weight(raw, self.weight.is_some()) as f64;
         Group { weight, quota: self.quota(), cpus: self.cpus.clone(), ..Group::new(self.name.clone(), None) }
     }
 }

@@ -98,11 +98,7 @@ pub(crate) fn wanted(tenant: &Tenant, spec: &TenantSpec, factor: Option<f64>, v2
 
 /// The weight the scheduler computes with; 1024 is the default of both versions.
 pub(crate) fn load_weight(weight: Option<u64>, v2: bool) -> f64 {
-    match (weight, v2) {
-        (Some(weight), true) => CpuWeight::new(weight).load_weight() as f64,
-        (Some(shares), false) => shares as f64,
-        (None, _) => 1024.0,
-    }
+    weight.map_or(1024.0, |raw| evenkeel_base::load_weight(raw, v2) as f64)
 }
 
 /// Threads it will have; `None` for a command.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::{CpuSet, CpuShares, CpuWeight, GroupView, Nice, Observation, TaskView};
+use evenkeel_base::{CpuSet, CpuShares, CpuWeight, GroupView, Nice, Observation, TaskView, load_weight};
 
 /// Load weight of a group or task with default settings.
 const DEFAULT_WEIGHT: f64 = 1024.0;
@@ -298,10 +298,7 @@ pub fn slack_pct(
 pub fn heaviest(observation: &Observation, entity: SchedEntity) -> f64 {
     match entity {
         SchedEntity::Task(_) => f64::from(Nice::new(-20).weight()),
-        SchedEntity::Group(group) if observation.groups[group as usize].v2 => {
-            CpuWeight::new(u64::MAX).load_weight() as f64
-        }
-        SchedEntity::Group(_) => f64::from(CpuShares::new(u64::MAX).get()),
+        SchedEntity::Group(group) => load_weight(u64::MAX, observation.groups[group as usize].v2) as f64,
     }
 }
 
@@ -443,11 +440,6 @@ impl Siblings {
     fn open<'a>(&'a self, needs: &'a [f64]) -> impl Iterator<Item = (&'a Child, f64)> {
         self.children.iter().zip(needs.iter().copied()).filter(|(child, _)| !child.is_fixed())
     }
-}
-
-/// The load weight that a number of a group's file means.
-pub fn load_weight(group: &GroupView, raw: u64) -> f64 {
-    if group.v2 { CpuWeight::new(raw).load_weight() as f64 } else { f64::from(CpuShares::new(raw).get()) }
 }
 
 /// The number to write for a group, from a load weight.
