@@ -216,16 +216,19 @@ pub(super) fn table() -> Table<Row> {
     ])
 }
 
+fn document(rows: &[Row], tally: Tally) -> serde_json::Value {
+    // Only decisions that reached their confirmation count.
+    let aa = json!({ "decisions": tally.confirmed, "kept": tally.kept, "budget": PROMISED });
+    json!({
+        "schema": "evenkeel.prove-aa/v1", "aa": aa, "decisions": table().json(rows), "asked": tally.asked,
+        "confirmed": tally.confirmed, "kept": tally.kept, "promised": PROMISED, "chance": tally.chance(),
+        "at_most": tally.at_most(), "verdict": tally.verdict().name(),
+    })
+}
+
 fn print(global: &Global, rows: &[Row], tally: Tally) -> Result<(), Failure> {
     match global.output {
-        Format::Json => {
-            let document = json!({
-                "schema": "evenkeel.prove-aa/v1", "decisions": table().json(rows), "asked": tally.asked,
-                "confirmed": tally.confirmed, "kept": tally.kept, "promised": PROMISED, "chance": tally.chance(),
-                "at_most": tally.at_most(), "verdict": tally.verdict().name(),
-            });
-            outln!("{document:#}")
-        }
+        Format::Json => outln!("{:#}", document(rows, tally)),
         Format::Csv => out!("{}", table().csv(rows)),
         Format::Text | Format::Svg => {
             let width = width(std::io::stdout().is_terminal());
@@ -254,6 +257,12 @@ mod tests {
         }
         // Those that did not reach their confirmation do not count.
         assert_eq!((verdict(40, 30, 4), verdict(40, 30, 5)), (Verdict::NotRefuted, Verdict::Refuted));
+    }
+
+    #[test]
+    fn the_document_has_what_counts_next_to_the_error_budget() {
+        let document = document(&[], Tally { asked: 4, confirmed: 3, kept: 1 });
+        assert_eq!(document["aa"], json!({ "decisions": 3, "kept": 1, "budget": 0.05 }));
     }
 
     #[test]
