@@ -149,6 +149,18 @@ fn a_tree_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_configuration_that_is_not_there_or_wrong_is_named_by_commands_that_ask_nothing_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let wrong = dir.path().join("wrong.toml");
+    std::fs::write(&wrong, "[run]\nscop = []\n").unwrap();
+    for command in [&["topology"][..], &["status"], &["lab", "list"], &["completions", "bash"]] {
+        evenkeel(&[command, &["--config", "/no/such/file.toml"]].concat()).refused(2, "/no/such/file.toml");
+        evenkeel(&[command, &["--config", wrong.to_str().unwrap()]].concat()).refused(2, "wrong.toml:2: ");
+    }
+    evenkeel(&["--config", "/no/such/file.toml", "exec", "--", "true"]).refused(125, "/no/such/file.toml");
+}
+
+#[test]
 fn why_a_file_cannot_be_written_is_said_once() {
     let said = evenkeel(&["capture", "/proc/no/such"]).refused(3, "No such file");
     assert_eq!(said.matches("No such file").count(), 1, "{said}");

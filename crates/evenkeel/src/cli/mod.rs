@@ -277,6 +277,8 @@ fn log(verbose: u8) {
 
 fn dispatch(cli: Cli) -> Outcome {
     let global = &cli.global;
+    // Also where the command asks nothing of it.
+    global.config.as_deref().map_or(Ok(()), settings::check)?;
     if cli.command.changes() {
         evenkeel_agent::may_change_host().map_err(|error| Failure::Cannot(error.into()))?;
     }

@@ -333,6 +333,11 @@ fn check_guard(guard: &GuardLimits) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Refuses a file that is not there, or that has what no configuration has.
+pub fn check(path: &Path) -> Result<(), Failure> {
+    read(path).map(drop).map_err(Failure::Usage)
+}
+
 fn read(path: &Path) -> anyhow::Result<(File, Source)> {
     let text =
         evenkeel_linux::input::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
