@@ -21,8 +21,19 @@ impl FileError {
 
     /// From what the TOML reader says.
     pub fn from_toml(path: &Path, text: &str, error: &toml::de::Error) -> Self {
-        let (line, what) = explain(text, error);
-        Self { path: path.display().to_string(), line, what }
+        Self::from_toml_of_tables(path, text, error, &[])
+    }
+
+    /// As [`Self::from_toml`]. A key outside of all tables may belong into one of these; with each goes what the reader says of a key
+    /// that is unknown in it.
+    pub fn from_toml_of_tables(
+        path: &Path,
+        text: &str,
+        error: &toml::de::Error,
+        tables: &[(&str, String)],
+    ) -> Self {
+        let offset = error.span().map_or(0, |span| span.start);
+        Self::at(path, text, offset, with_nearest(error.message(), tables))
     }
 }
 
@@ -34,27 +45,35 @@ fn line_at(text: &str, offset: usize) -> usize {
 /// What the TOML reader says about a text: the line, from 1, and the message with the nearest known key.
 pub fn explain(text: &str, error: &toml::de::Error) -> (usize, String) {
     let offset = error.span().map_or(0, |span| span.start);
-    (line_at(text, offset), with_nearest(error.message()))
+    (line_at(text, offset), with_nearest(error.message(), &[]))
 }
 
 /// Turns "unknown field `x`, expected one of `a`, `b`" into one that says what was probably meant; likewise of a variant.
-fn with_nearest(message: &str) -> String {
+fn with_nearest(message: &str, tables: &[(&str, String)]) -> String {
     let key = message.strip_prefix("unknown field `").map(|rest| ("key", rest));
     let Some((what, rest)) =
         key.or_else(|| message.strip_prefix("unknown variant `").map(|rest| ("value", rest)))
     else {
         return message.to_owned();
     };
-    let mut quoted = rest.split('`');
-    let unknown = quoted.next().unwrap_or_default();
-    // After the unknown name come separators and known names in turn.
-    let known: Vec<&str> = quoted.skip(1).step_by(2).collect();
-    match nearest(unknown, known.iter().copied()) {
-        Some(near) => {
-            format!("unknown {what} `{unknown}`, did you mean `{near}`? (known here: {})", known.join(", "))
+    let unknown = rest.split('`').next().unwrap_or_default();
+    let known = known_in(message);
+    let Some(near) = nearest(unknown, known.iter().copied()) else {
+        return format!("unknown {what} `{unknown}`: none is known here");
+    };
+    let (mut least, mut meant) = (distance(unknown, near), format!("`{near}`"));
+    for (table, said) in tables.iter().filter(|(table, _)| known.contains(table)) {
+        let key = nearest(unknown, known_in(said)).unwrap_or_default();
+        if distance(unknown, key) < least {
+            (least, meant) = (distance(unknown, key), format!("`{key}` in [{table}]"));
         }
-        None => format!("unknown {what} `{unknown}`: none is known here"),
     }
+    format!("unknown {what} `{unknown}`, did you mean {meant}? (known here: {})", known.join(", "))
+}
+
+/// The known names in what the TOML reader says of an unknown one: after that come separators and known names in turn.
+fn known_in(message: &str) -> Vec<&str> {
+    message.split('`').skip(3).step_by(2).collect()
 }
 
 /// The known name with the smallest edit distance to `name`; the first of several.
@@ -93,11 +112,11 @@ mod tests {
 
     #[test]
     fn a_message_of_another_kind_is_passed_on() {
-        assert_eq!(with_nearest("missing field `rule`"), "missing field `rule`");
+        assert_eq!(with_nearest("missing field `rule`", &[]), "missing field `rule`");
         assert_eq!(
-            with_nearest("unknown variant `exat`, expected `exact` or `paced`"),
+            with_nearest("unknown variant `exat`, expected `exact` or `paced`", &[]),
             "unknown value `exat`, did you mean `exact`? (known here: exact, paced)"
         );
-        assert!(with_nearest("unknown field `a`, there are no fields").contains("none is known"));
+        assert!(with_nearest("unknown field `a`, there are no fields", &[]).contains("none is known"));
     }
 }

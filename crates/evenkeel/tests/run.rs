@@ -56,6 +56,9 @@ fn an_unknown_key_is_refused_with_line_and_nearest_key() {
     assert!(words.contains("evenkeel.toml") && (words.contains(":4") || words.contains("line 4")), "{words}");
     let words = refused_file("[guard]\ncpu_los = 0.2\n");
     assert!(words.contains("cpu_loss") && (words.contains(":2") || words.contains("line 2")), "{words}");
+    // A key of a table without the table's heading.
+    let words = refused_file("intervall = \"1s\"\n");
+    assert!(words.contains("`intervall`, did you mean `interval` in [run]? (known here: run, "), "{words}");
     let words = refused_file("[rnu]\n");
     assert!(words.contains("`run`") || words.contains("\"run\""), "{words}");
 }

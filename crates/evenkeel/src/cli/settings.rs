@@ -345,8 +345,16 @@ fn read(path: &Path) -> anyhow::Result<(File, Source)> {
 }
 
 fn parse(path: &Path, text: String) -> anyhow::Result<(File, Source)> {
-    let file = toml::from_str(&text).map_err(|error| FileError::from_toml(path, &text, &error))?;
+    let file = toml::from_str(&text).map_err(|error| {
+        let tables = [("run", keys::<RunTable>()), ("serve", keys::<ServeTable>())];
+        FileError::from_toml_of_tables(path, &text, &error, &tables)
+    })?;
     Ok((file, Source { path: path.to_owned(), text }))
+}
+
+/// What the TOML reader says of a key that a table does not know: it names those that the table does.
+fn keys<T: serde::de::DeserializeOwned>() -> String {
+    toml::from_str::<T>("'' = 0").err().map_or_else(String::new, |error| error.message().to_owned())
 }
 
 /// The loop's configuration that a file's text makes with no options alongside.
