@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::LazyLock;
 
-use evenkeel_base::{ContainerView, ExitedView, Observation, PodView, TaskView};
+use evenkeel_base::{ContainerView, ExitedView, Observation, PodView, TaskView, regex_fault};
 use evenkeel_linux::cgroupfs::parent;
 use regex::Regex;
 
@@ -330,7 +330,7 @@ impl Term {
                     .ok_or_else(|| error(format!("{value:?} is no process id")))?,
                 Found::default(),
             ),
-            "comm" => Self::Comm(Regex::new(value).map_err(|e| error(e.to_string().replace('\n', " ")))?),
+            "comm" => Self::Comm(Regex::new(value).map_err(|e| error(regex_fault(&e)))?),
             "cgroup" => {
                 if !value.starts_with('/') {
                     return Err(error("a cgroup path starts with /".to_owned()));

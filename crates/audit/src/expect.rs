@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use evenkeel_base::run::{ChangeRecord, GuaranteeStatus};
-use evenkeel_base::{CpuSet, Observation, TaskView, nearest};
+use evenkeel_base::{CpuSet, Observation, TaskView, nearest, regex_fault};
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
 
@@ -171,7 +171,7 @@ impl std::str::FromStr for Matcher {
         }
         Ok(match kind {
             "pid" => Self::Pid(value.parse().map_err(|_| format!("{value:?} is not a process id"))?),
-            "comm" => Self::Comm(Regex::new(value).map_err(|e| format!("{value:?}: {e}"))?),
+            "comm" => Self::Comm(Regex::new(value).map_err(|e| format!("{value:?}: {}", regex_fault(&e)))?),
             "cgroup" if value.starts_with('/') => Self::Cgroup(value.to_owned()),
             "cgroup" => return Err(format!("{value:?} should start with /")),
             "container" => Self::Container(value.to_owned()),
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(rule, "p.toml:2: unknown rule `governer`, did you mean `governor`?");
         assert!(refused("[[ignore]]\nrule = \"governor\"").contains("missing field `reason`"));
         assert!(refused("[[given]]\ncpus='2'\nto=['com:x']").contains("did you mean `comm`?"));
-        assert!(refused("[[given]]\ncpus='2'\nto=['comm:(']").starts_with("p.toml:3: "));
+        assert_eq!(refused("[[given]]\ncpus='2'\nto=['comm:(']"), "p.toml:3: \"(\": unclosed group");
         assert!(refused("isolated = '3-1'").starts_with("p.toml:1: "));
         assert!(refused("isolated = ").starts_with("p.toml:1: "));
     }

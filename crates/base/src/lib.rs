@@ -39,6 +39,6 @@ pub use observation::{
 pub use promise::PromiseState;
 pub use sample::{CpuTimes, ExitedSample, GroupSample, Sample, TaskSample, may_have_run};
 pub use sched::{Nice, SchedAttr, SchedPolicy};
-pub use text::{cut, excerpt, printable};
+pub use text::{cut, excerpt, printable, regex_fault};
 pub use topology::{Cpu, Node, Topology};
 pub use waits::Histogram;

@@ -26,6 +26,12 @@ pub fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
+/// Why a regex cannot be read, in a line: above it, a caret points into the regex, which it cannot do within a line.
+pub fn regex_fault(error: &impl std::fmt::Display) -> String {
+    let text = error.to_string();
+    text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
 /// The end of a text, where the reason usually is.
 pub fn excerpt(text: &str) -> String {
     let text = text.trim();
@@ -42,6 +48,13 @@ mod tests {
     #[test]
     fn one_thing_has_no_plural() {
         assert_eq!([0, 1, 2].map(|number| count(number, "host")), ["0 hosts", "1 host", "2 hosts"]);
+    }
+
+    #[test]
+    fn a_regex_fault_is_one_line_without_a_caret() {
+        let said = "regex parse error:\n    (web\n    ^\nerror: unclosed group";
+        assert_eq!(regex_fault(&said), "unclosed group");
+        assert_eq!(regex_fault(&"Compiled regex exceeds size limit"), "Compiled regex exceeds size limit");
     }
 
     #[test]

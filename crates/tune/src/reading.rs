@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evenkeel_base::excerpt;
+use evenkeel_base::{excerpt, regex_fault};
 use evenkeel_fetch::{http, prometheus};
 use regex::Regex;
 
@@ -58,11 +58,8 @@ impl Reading {
         let regex = match &spec.regex {
             None => None,
             Some(text) => {
-                let regex = Regex::new(text).map_err(|error| {
-                    let text = error.to_string();
-                    let last = text.lines().last().unwrap_or_default().trim().to_owned();
-                    format!("{name:?}: the regex cannot be read: {last}")
-                })?;
+                let regex = Regex::new(text)
+                    .map_err(|e| format!("{name:?}: the regex cannot be read: {}", regex_fault(&e)))?;
                 if regex.captures_len() < 2 {
                     return Err(format!("{name:?}: the regex needs a group, (..), around the number"));
                 }

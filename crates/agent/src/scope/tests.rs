@@ -159,4 +159,6 @@ fn mistakes_are_named() {
         let error = Scope::parse(&[bad]).unwrap_err().to_string();
         assert!(error.contains("expected pid:N"), "{bad}: {error}");
     }
+    let error = Scope::parse(&["comm:(web"]).unwrap_err().to_string();
+    assert!(error.starts_with("scope \"comm:(web\": unclosed group; expected"), "{error}");
 }
