@@ -85,6 +85,17 @@ fn a_report_of_an_interrupted_experiment_is_written_and_is_no_success() {
 }
 
 #[test]
+fn a_file_that_is_no_record_is_wrong_usage() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bytes) in [("empty", &b""[..]), ("binary", b"\xff\x00")] {
+        std::fs::write(dir.path().join(name), bytes).unwrap();
+        for command in ["lab", "tenants"] {
+            evenkeel(dir.path(), &[command, "report", name]).refused(2, name);
+        }
+    }
+}
+
+#[test]
 fn folders_are_compared_with_intervals() {
     let dir = tempfile::tempdir().unwrap();
     import(dir.path(), 1.0, "a");

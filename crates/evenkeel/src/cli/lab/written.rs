@@ -15,8 +15,9 @@ pub(in crate::cli) fn load<R: CellRecord>(path: &Path) -> Result<R, Failure> {
         RecordError::Io { error: io, .. } if io.kind() == std::io::ErrorKind::NotFound => Failure::Usage(
             anyhow!("{error}; name a folder that `evenkeel lab run` or `evenkeel tenants` wrote"),
         ),
-        RecordError::Form { .. } => Failure::Usage(error.into()),
-        RecordError::Io { .. } => Failure::Cannot(error.into()),
+        RecordError::Io { error: io, .. } if io.raw_os_error().is_some() => Failure::Cannot(error.into()),
+        // It is there and no record.
+        RecordError::Io { .. } | RecordError::Form { .. } => Failure::Usage(error.into()),
     })
 }
 
