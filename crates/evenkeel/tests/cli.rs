@@ -161,6 +161,17 @@ fn a_configuration_that_is_not_there_or_wrong_is_named_by_commands_that_ask_noth
 }
 
 #[test]
+fn rules_are_listed_in_every_form() {
+    let list = |form: &str| stdout(&["check", "--list", "-o", form]);
+    let csv = list("csv");
+    let rules: serde_json::Value = serde_json::from_str(&list("json")).unwrap();
+    assert_eq!(csv.lines().next(), Some("rule,severity,about"));
+    assert_eq!(csv.lines().count() - 1, rules["rules"].as_array().unwrap().len());
+    assert_eq!(list("text").lines().count(), csv.lines().count() - 1);
+    assert!(csv.contains("\nquota-throttled,warning,") && list("json").contains("\"severity\": \"warning\""));
+}
+
+#[test]
 fn why_a_file_cannot_be_written_is_said_once() {
     let said = evenkeel(&["capture", "/proc/no/such"]).refused(3, "No such file");
     assert_eq!(said.matches("No such file").count(), 1, "{said}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use evenkeel_agent::{Guarantees, Scope};
-use evenkeel_audit::{Expectations, Finding, Input, Report, Severity, Status};
+use evenkeel_audit::{Expectations, Finding, Input, Report, Rule, Severity, Status};
 use evenkeel_base::facts::HostFacts;
 use evenkeel_base::text::count;
 use evenkeel_base::{Observation, Sample};
@@ -329,22 +329,23 @@ fn wrap(text: &str) -> String {
 }
 
 fn list(format: Format) -> Outcome {
-    let mut out = String::new();
+    let rules = evenkeel_audit::RULES;
+    let table = Table::new(vec![
+        Field::text("rule", "RULE", |rule: &Rule| rule.name),
+        Field::text("severity", "SEVERITY", |rule: &Rule| rule.severity.name()),
+        Field::text("about", "ABOUT", |rule: &Rule| rule.about),
+    ]);
     match format {
         Format::Json => {
-            let rules: Vec<_> = evenkeel_audit::RULES
-                .iter()
-                .map(|rule| serde_json::json!({"rule": rule.name, "severity": rule.severity, "about": rule.about}))
-                .collect();
-            let _ = writeln!(out, "{:#}", serde_json::json!({"schema": "evenkeel.rules/v1", "rules": rules}));
+            outln!("{:#}", serde_json::json!({"schema": "evenkeel.rules/v1", "rules": table.json(rules)}))?;
         }
-        _ => {
-            for rule in evenkeel_audit::RULES {
-                let _ = writeln!(out, "{:<22} {:<8} {}", rule.name, rule.severity, rule.about);
+        Format::Csv => out!("{}", table.csv(rules))?,
+        Format::Text | Format::Svg => {
+            for rule in rules {
+                outln!("{:<22} {:<8} {}", rule.name, rule.severity, rule.about)?;
             }
         }
     }
-    out!("{out}")?;
     Ok(0)
 }
 
