@@ -81,6 +81,63 @@ fn packages_hold_the_program_and_enable_only_what_watches() {
     assert!(files.lines().any(|file| file == "usr/bin/evenkeel"), "{files}");
 }
 
+/// A maintainer script: of the .deb, or a section of the rpm's.
+fn maintainer_script(name: &str) -> String {
+    let read = |path: &str| std::fs::read_to_string(repository().join("packaging").join(path)).unwrap();
+    let common = read("maintainer/common.sh");
+    if !name.starts_with('%') {
+        return format!("set -e\n{common}{}", read(&format!("maintainer/{name}")));
+    }
+    let spec = read("evenkeel.spec");
+    let (_, section) = spec.split_once(&format!("\n{name}\n")).unwrap();
+    let section = section.split("\n%p").next().unwrap();
+    section.replace("%{expand:%(cat %{maintainer}/common.sh)}", &common)
+}
+
+/// What a maintainer script asks of systemd and the program while the acting agent runs. Nothing of this host is asked.
+fn asked(name: &str, arg: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let booted = "[ -d /run/systemd/system ] && command -v systemctl >/dev/null 2>&1; }";
+    let script = maintainer_script(name);
+    assert!(script.contains(booted) || !script.contains("booted"), "{script}");
+    let stub = ":; }\nsleep() { :; }\nsystemctl() {\n    echo \"$*\" >>asked\n    \
+                case \"$*\" in *ActiveState*) echo active ;; *is-active*) return 1 ;; esac\n}";
+    let script = script.replace(booted, stub).replace("/usr/bin/evenkeel", "systemctl evenkeel");
+    let script = script.replace("/var/lib/evenkeel", dir.path().to_str().unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, name, arg, "1.0"]).env_remove("DPKG_MAINTSCRIPT_PACKAGE");
+    stdout(shell.current_dir(dir.path()));
+    let asked = std::fs::read_to_string(dir.path().join("asked")).unwrap_or_default();
+    asked.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn an_upgrade_restores_nothing_and_the_new_program_goes_on_with_what_is_in_force() {
+    // A stop would restore: who acts is killed, and its successor takes over.
+    for (name, arg) in [("deb-postinst", "configure"), ("%post", "2")] {
+        let asked = asked(name, arg);
+        let of_acting: Vec<&str> =
+            asked.iter().filter_map(|line| line.strip_suffix(" evenkeel.service")).collect();
+        let expected = ["show --value --property ActiveState", "kill --kill-who=main --signal=KILL"];
+        assert_eq!(of_acting, [&expected[..], &["--quiet is-active", "start"]].concat(), "{name}");
+        assert!(asked.iter().any(|line| line == "restart evenkeel-serve.service"), "{name}: {asked:?}");
+        assert!(!asked.iter().any(|line| line.contains("restore")), "{name}: {asked:?}");
+    }
+    for (name, arg) in
+        [("deb-prerm", "upgrade"), ("deb-postrm", "upgrade"), ("%preun", "1"), ("%postun", "1")]
+    {
+        assert_eq!(asked(name, arg), Vec::<String>::new(), "{name}");
+    }
+    for (name, arg) in [("deb-prerm", "remove"), ("%preun", "0")] {
+        let asked = asked(name, arg);
+        let place = |what: &str| asked.iter().position(|line| line == what).expect(what);
+        assert!(
+            place("stop evenkeel-serve.service evenkeel.service") < place("evenkeel restore --stop"),
+            "{asked:?}"
+        );
+    }
+}
+
 #[test]
 fn services_ask_for_what_they_need_and_no_more() {
     let unit = |name: &str| {
