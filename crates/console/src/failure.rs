@@ -27,3 +27,16 @@ impl From<anyhow::Error> for Failure {
 
 /// Result of a command: the exit status of a finished one (0 done, 1 the answer is no) or a failure.
 pub type Outcome = Result<u8, Failure>;
+
+/// What went wrong and what caused it; once, where the words of the one hold those of the other already.
+pub fn in_words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+        if words.is_empty() {
+            words = cause;
+        } else if !words.ends_with(&cause) {
+            words += &format!(": {cause}");
+        }
+    }
+    words
+}

@@ -30,7 +30,7 @@ use rustix::io::Errno;
 
 #[doc(hidden)]
 pub use anyhow::anyhow;
-pub use failure::{Failure, Outcome};
+pub use failure::{Failure, Outcome, in_words};
 
 /// A pipe that is ready takes this much without blocking (PIPE_BUF, pipe(7)).
 const CHUNK: usize = 4096;

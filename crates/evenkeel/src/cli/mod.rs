@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use evenkeel_console as console;
-pub use evenkeel_console::{Failure, Outcome, stop};
+pub use evenkeel_console::{Failure, Outcome, in_words, stop};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
@@ -185,19 +185,6 @@ pub fn main() -> ExitCode {
     };
     console::finish();
     ExitCode::from(status)
-}
-
-/// What went wrong and what caused it; once, where the words of the one hold those of the other already.
-fn in_words(error: &anyhow::Error) -> String {
-    let mut words = String::new();
-    for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
-        if words.is_empty() {
-            words = cause;
-        } else if !words.ends_with(&cause) {
-            words += &format!(": {cause}");
-        }
-    }
-    words
 }
 
 /// The command line, and the command's name: `lab list`.
