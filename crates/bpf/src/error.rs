@@ -1,5 +1,6 @@
 //! What can go wrong, each told in one line.
 
+use std::error::Error;
 use std::io;
 
 /// Why a program is not in the kernel, or gave nothing.
@@ -18,23 +19,33 @@ pub enum BpfError {
     /// The kernel refused something else.
     #[error("{what}: {reason}")]
     Refused { what: &'static str, reason: String },
+    /// The kernel says EPERM: not EACCES, with which its verifier refuses programs that are wrong.
+    #[error("{what}: {reason}")]
+    NotPermitted { what: &'static str, reason: String },
     #[error("reading from the program: {0}")]
     Read(#[from] io::Error),
 }
 
 impl BpfError {
-    pub(crate) fn refused(what: &'static str, error: impl std::error::Error) -> Self {
+    pub(crate) fn refused(what: &'static str, error: impl Error + 'static) -> Self {
         let mut reason = error.to_string();
-        let mut source = error.source();
-        while let Some(inner) = source {
+        let mut not_permitted = false;
+        let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
+        while let Some(inner) = cause {
             let inner_text = inner.to_string();
             if !reason.contains(&inner_text) {
                 reason = format!("{reason}: {inner_text}");
             }
-            source = inner.source();
+            let errno = inner.downcast_ref().and_then(io::Error::raw_os_error);
+            not_permitted |= errno == Some(libc::EPERM);
+            cause = inner.source();
         }
         tracing::debug!("{what}: {reason}");
-        Self::Refused { what, reason: one_line(&reason) }
+        let reason = one_line(&reason);
+        match not_permitted {
+            true => Self::NotPermitted { what, reason },
+            false => Self::Refused { what, reason },
+        }
     }
 }
 
@@ -66,5 +77,22 @@ mod tests {
         );
         assert_eq!(one_line("plain\nmore"), "plain");
         assert_eq!(one_line(""), "");
+    }
+
+    #[test]
+    fn what_is_not_permitted_is_told_by_its_number_however_deep_it_is() {
+        let loading = |errno| {
+            aya::programs::ProgramError::SyscallError(aya::sys::SyscallError {
+                call: "bpf_prog_load",
+                io_error: io::Error::from_raw_os_error(errno),
+            })
+        };
+        let refused = |errno| BpfError::refused("loading", aya::EbpfError::ProgramError(loading(errno)));
+        let error = refused(libc::EPERM);
+        assert!(matches!(error, BpfError::NotPermitted { .. }));
+        assert!(error.to_string().contains("Operation not permitted"), "{error}");
+        assert!(matches!(refused(libc::EACCES), BpfError::Refused { .. }), "the verifier's no");
+        let words = BpfError::refused("loading", io::Error::other("Operation not permitted, it says"));
+        assert!(matches!(words, BpfError::Refused { .. }));
     }
 }

@@ -161,10 +161,10 @@ fn owners(handle: u16, rates: &[Rate]) -> Vec<classify::Owner> {
 }
 
 fn refused(error: BpfError) -> HostError {
-    let (path, error) = ("the classifier (bpf)".into(), error.to_string());
-    match error.contains("Operation not permitted") {
-        true => HostError::Denied(path),
-        false => HostError::Io { path, error },
+    let path = "the classifier (bpf)".into();
+    match error {
+        BpfError::NotPermitted { .. } => HostError::Denied(path),
+        error => HostError::Io { path, error: error.to_string() },
     }
 }
 
