@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{SetReport, Verdict};
-use evenkeel_base::{Change, FollowingLimit, GroupRef, Knob, Observation, Plan, Target};
+use evenkeel_base::{Change, FollowingLimit, GroupRef, Knob, Observation, Plan, Setting, Target};
 use evenkeel_bpf::quota_use::{self, QuotaUse};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchy;
@@ -43,16 +43,25 @@ pub(crate) struct Headroom {
     programs: Option<Programs>,
     /// Those in force.
     limits: Vec<FollowingLimit>,
+    /// A quota came or went, or a plan with one that is gone was set again.
+    restate: bool,
+    /// What was said last of a quota that came or went.
+    told: String,
     /// Why limits do not follow, said once.
     refused: bool,
     notes: Vec<String>,
 }
 
 impl Headroom {
-    /// The programs count for the limits in force. Only one quota is looked at: that of the first limit.
+    /// Those that follow. Only one quota is looked at: that of the first limit.
+    fn followed(&self) -> impl Iterator<Item = &FollowingLimit> {
+        self.limits.iter().filter(|limit| limit.above == self.limits[0].above)
+    }
+
+    /// The programs count for the limits in force, unless these are the kernel's least whatever is left.
     fn count(&mut self) -> Result<(), String> {
-        let Some(first) = self.limits.first().cloned() else { return Ok(()) };
-        self.limits.retain(|limit| limit.above == first.above);
+        let follows = self.followed().any(|limit| limit.part > 0.0 && limit.quota.pct().is_some());
+        let Some(first) = self.limits.first().filter(|_| follows).cloned() else { return Ok(()) };
         // What is gone needs no limit, and may come again.
         let Some(of) = self.counted(&first.above) else { return Ok(()) };
         if self.programs.as_ref().is_none_or(|known| known.of != of) {
@@ -71,7 +80,7 @@ impl Headroom {
         let cpu = self.cpu.as_ref()?;
         let inode =
             |group: &GroupRef| Some(fs::metadata(Root::host().path(cpu.dir(&group.path))).ok()?.ino());
-        let without = self.limits.iter().map(|limit| inode(&limit.group));
+        let without = self.followed().map(|limit| inode(&limit.group));
         Some((inode(above)?, without.collect::<Option<_>>()?))
     }
 
@@ -94,27 +103,55 @@ impl Headroom {
     }
 
     fn set(&mut self, left_pct: f64, controls: &mut Controls) {
-        let changes: Vec<Change> = self.limits.iter().map(|limit| change_at(limit, left_pct)).collect();
+        let changes: Vec<Change> = self.followed().map(|limit| change_at(limit, left_pct)).collect();
         let report = controls.amend(&changes);
         // One that somebody else sets, or that is gone, is left alone.
-        self.limits.retain(|limit| is_in_force(limit, &report));
+        let targets: Vec<Target> = changes.into_iter().map(|change| change.target).collect();
+        let was_set = |limit: &FollowingLimit| targets.contains(&Target::Group(limit.group.clone()));
+        self.limits.retain(|limit| !was_set(limit) || is_in_force(limit, &report));
     }
 
     /// Whoever made the quota may have changed it: what is left is left of the new one, and the programs are to begin again.
     fn follow_quota(&mut self, observation: &Observation) {
         for limit in &mut self.limits {
             let above = observation.groups.iter().find(|group| group.path == limit.above.path);
-            if let Some(quota) = above
-                .and_then(|group| group.quota)
-                .filter(|quota| *quota != limit.quota && quota.pct().is_some())
-            {
-                limit.quota = quota;
-                self.programs = None;
+            let quota = above.and_then(|group| group.quota).filter(|quota| *quota != limit.quota);
+            let Some(quota) = quota else { continue };
+            let had = std::mem::replace(&mut limit.quota, quota).pct().is_some();
+            self.programs = None;
+            if had == quota.pct().is_some() {
+                continue;
+            }
+            self.restate = true;
+            let path = &limit.above.path;
+            let note = match had {
+                true => format!("cgroup:{path} has no quota any more: background work is not limited for it"),
+                false => format!("cgroup:{path} has a quota again: background work is limited for it"),
+            };
+            // Plans that are set in turns have the quota of when they were made, each time.
+            if self.told != note {
+                self.told.clone_from(&note);
+                self.notes.push(note);
             }
         }
     }
 
+    /// What the limits are to be where quotas came or went: of none nothing has to be left.
+    fn restated(&mut self) -> Vec<Change> {
+        if !std::mem::take(&mut self.restate) {
+            return Vec::new();
+        }
+        let change = |limit: &FollowingLimit| match limit.quota.pct() {
+            Some(_) => change_at(limit, limit.left_pct),
+            None => Change { to: Setting::Quota(limit.own), ..change_at(limit, limit.left_pct) },
+        };
+        self.limits.iter().map(change).collect()
+    }
+
     fn count_or_give_up(&mut self) {
+        if self.refused {
+            return;
+        }
         if let Err(why) = self.count() {
             self.give_up(&why);
         }
@@ -122,10 +159,8 @@ impl Headroom {
 
     fn give_up(&mut self, why: &str) {
         self.programs = None;
-        self.limits.clear();
-        if !std::mem::replace(&mut self.refused, true) {
-            self.notes.push(format!("limits of background work do not follow what services use: {why}"));
-        }
+        self.refused = true;
+        self.notes.push(format!("limits of background work do not follow what services use: {why}"));
     }
 }
 
@@ -170,9 +205,13 @@ impl Component for Headroom {
         }
     }
 
-    fn on_window(&mut self, seen: Seen<'_>, _controls: &mut Controls) -> Next {
+    fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
         self.cpu = seen.hierarchies.and_then(|found| found.cpu.clone());
         self.follow_quota(seen.observation);
+        let changes = self.restated();
+        if !changes.is_empty() {
+            controls.amend(&changes);
+        }
         if self.programs.as_ref().is_some_and(|programs| programs.wanted.elapsed() > REST) {
             self.programs = None;
         } else if self.programs.is_none() && !self.limits.is_empty() {
@@ -189,9 +228,7 @@ impl Component for Headroom {
             if let Some(before) = before.iter().find(|before| before.group == limit.group) {
                 limit.quota = before.quota;
             }
-        }
-        if self.refused {
-            self.limits.clear();
+            self.restate |= limit.quota.pct().is_none();
         }
         self.count_or_give_up();
     }
@@ -204,7 +241,7 @@ impl Component for Headroom {
 #[cfg(test)]
 mod tests {
     use evenkeel_actuate::ChangeOutcome;
-    use evenkeel_base::{CpuQuota, Limit, Setting};
+    use evenkeel_base::{CpuQuota, Limit};
 
     use super::*;
     use crate::testing;
@@ -227,6 +264,7 @@ mod tests {
         host.groups[1].quota = Some(quota(50_000));
         headroom.follow_quota(&host);
         assert_eq!(headroom.limits[0].quota, quota(50_000));
+        assert_eq!(headroom.restated(), []);
         // A plan that is set again has the quota of when it was made; a limit that could not be set is not followed.
         let plan = Plan { follow: vec![plans], ..Plan::default() };
         for (verdict, followed) in [(Verdict::Unchanged, [quota(50_000)].as_slice()), (Verdict::Gone, &[])] {
@@ -240,5 +278,39 @@ mod tests {
         host.groups.truncate(1);
         headroom.follow_quota(&host);
         assert_eq!(headroom.limits[0].quota, quota(50_000), "of what is gone nothing is known");
+    }
+
+    /// A limit is for a quota that others share: without it there is nothing to be left for them.
+    #[test]
+    fn a_quota_that_is_removed_takes_its_limits_with_it_until_there_is_one_again() {
+        let quota = CpuQuota { quota_usec: Limit::Value(100_000), period_usec: 100_000, burst_usec: 0 };
+        let own = CpuQuota { quota_usec: Limit::Value(70_000), ..quota };
+        let group = |path: &str| GroupRef { path: path.into(), v2: true };
+        let (above, batch) = (group("/pod"), group("/pod/batch"));
+        let limit = FollowingLimit { group: batch, above, quota, left_pct: 60.0, part: 0.4, own };
+        let plan = Plan { follow: vec![limit.clone()], ..Plan::default() };
+        let mut headroom = Headroom { limits: vec![limit], ..Headroom::default() };
+        let mut host = testing::observation(&[("/", None), ("/pod", Some(0))]);
+        let mut set = |headroom: &mut Headroom, quota| {
+            host.groups[1].quota = Some(quota);
+            headroom.follow_quota(&host);
+            let set: Vec<Setting> = headroom.restated().into_iter().map(|change| change.to).collect();
+            (set, headroom.take_notes())
+        };
+        let lifted = vec![Setting::Quota(own)];
+        let (to, notes) = set(&mut headroom, CpuQuota::UNLIMITED);
+        assert_eq!(to, lifted);
+        assert_eq!(notes, ["cgroup:/pod has no quota any more: background work is not limited for it"]);
+        assert_eq!(set(&mut headroom, CpuQuota::UNLIMITED), (vec![], vec![]), "once");
+        // A plan that is set again has the limit of when it was made.
+        let target = Target::Group(plan.follow[0].group.clone());
+        let verdict = Verdict::Unchanged;
+        let outcome = ChangeOutcome { knob: Knob::Quota, target, to: to[0].clone(), verdict };
+        headroom.learn(&plan, &SetReport { changes: vec![outcome], ..SetReport::default() });
+        assert_eq!(set(&mut headroom, CpuQuota::UNLIMITED), (lifted, vec![]));
+        let limited = Setting::Quota(CpuQuota { quota_usec: Limit::Value(24_000), ..quota });
+        let (to, notes) = set(&mut headroom, quota);
+        assert_eq!(to, [limited]);
+        assert_eq!(notes, ["cgroup:/pod has a quota again: background work is limited for it"]);
     }
 }

@@ -25,7 +25,7 @@ const SLICE_USEC: u64 = 5_000;
 pub const HEADROOM: Lever = Lever {
     name: "headroom",
     propose: |scene| propose(scene, ALL),
-    follow: |scene| follow(scene, ALL),
+    follow: |scene| limits(scene, ALL).collect(),
     ..OF_LEFT
 };
 /// Smaller parts, for services that need more at times, or do not get what they need now: that is not known well, for a wait for
@@ -33,13 +33,13 @@ pub const HEADROOM: Lever = Lever {
 pub const TIGHT_HEADROOM: Lever = Lever {
     name: "tight headroom",
     propose: |scene| propose(scene, TIGHT),
-    follow: |scene| follow(scene, TIGHT),
+    follow: |scene| limits(scene, TIGHT).collect(),
     ..OF_LEFT
 };
 pub const TIGHTEST_HEADROOM: Lever = Lever {
     name: "tightest headroom",
     propose: |scene| propose(scene, TIGHTEST),
-    follow: |scene| follow(scene, TIGHTEST),
+    follow: |scene| limits(scene, TIGHTEST).collect(),
     ..OF_LEFT
 };
 
@@ -64,11 +64,6 @@ fn propose(scene: &Scene<'_>, share: f64) -> Option<Vec<Change>> {
         }));
     }
     (!changes.is_empty()).then_some(changes)
-}
-
-/// Not those that are the kernel's least, whatever is left.
-fn follow(scene: &Scene<'_>, share: f64) -> Vec<FollowingLimit> {
-    limits(scene, share).filter(|limit| limit.part > 0.0).collect()
 }
 
 /// The part of what others leave. A small quota is gone, or half of it, whenever background work runs at all, for however short:

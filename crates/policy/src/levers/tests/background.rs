@@ -81,8 +81,8 @@ fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
         // Who may use most of what is left comes after services on a CPU, too.
         let idle = rest.iter().filter(|change| change.to == Setting::GroupIdle(true)).count();
         assert_eq!((idle, rest.len()), if name == "headroom" { (limits.len(), idle) } else { (0, 0) });
-        // All but the kernel's least follow.
-        assert!(plan.follow.len() == limits.len() || name == "tightest headroom" && plan.follow.is_empty());
+        // The kernel's least, too: it goes with the quota.
+        assert_eq!(plan.follow.len(), limits.len());
         Some(limits.into_iter().map(limit).collect())
     };
     // 6.25 - 1.25 * 4 = 1.25 %, of which the kernel takes nothing shorter than 1 ms.
