@@ -43,5 +43,6 @@ pub use medium::{
 pub use options::Options;
 pub use outcome::{Applied, ChangeOutcome, Item, Recovery, RestoreReport, SetReport, Verdict};
 pub use own::{Raised, TurnGuard, be_urgent};
+pub use recover::Originals;
 pub use takeover::Left;
 pub use value::{all_cpus, is_all_cpus};

@@ -164,6 +164,16 @@ pub fn lock_file(dir: &Path, name: &str) -> Result<File, OpenError> {
     Ok(lock)
 }
 
+/// All bytes of a file, or so many; `None` when it is not there.
+fn read(dir: &StateDir, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    match dir.file(name, OFlags::RDONLY) {
+        Ok(file) => file.take(most).read_to_end(&mut bytes).map(|_| Some(bytes)),
+        Err(OpenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(into_io(error)),
+    }
+}
+
 impl FileMedium {
     /// Takes the lock of a state directory, creating the directory (mode 0700) if needed.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
@@ -220,14 +230,17 @@ impl FileMedium {
         dir.join(JOURNAL)
     }
 
-    /// All bytes of a file, or so many; `None` when it is not there.
-    fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
-        let mut bytes = Vec::new();
-        match self.dir.file(name, OFlags::RDONLY) {
-            Ok(file) => file.take(most).read_to_end(&mut bytes).map(|_| Some(bytes)),
+    /// The journal of a state directory, whoever has its lock; `None` where there is none. Its end may be half written.
+    pub(crate) fn load_unlocked(dir: &Path) -> Result<Option<Vec<u8>>, OpenError> {
+        let fail = |error| OpenError::Io { path: Self::journal(dir), error };
+        match StateDir::open(dir) {
             Err(OpenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(into_io(error)),
+            opened => read(&opened?, JOURNAL, u64::MAX).map_err(fail),
         }
+    }
+
+    fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        read(&self.dir, name, most)
     }
 
     /// Writes a file of the first name and gives it the second one.

@@ -1,6 +1,7 @@
 //! After a crash: reading what a predecessor left, and putting everything back.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use evenkeel_base::{BootId, Knob, Setting, Target};
 
@@ -9,11 +10,11 @@ use crate::error::ActuateError;
 use crate::journal::{Contents, Header, Record, VERSION, decode};
 use crate::kernel::Kernel;
 use crate::ledger::snapshot;
-use crate::medium::{Medium, Survives};
+use crate::medium::{FileMedium, Medium, Survives};
 use crate::namespaces;
 use crate::old;
 use crate::outcome::{Recovery, RestoreReport};
-use crate::undo::{Entry, SETTLE, State, first_ticks, put_back, put_back_at};
+use crate::undo::{Entry, SETTLE, State, first_ticks, put_back, put_back_at, still_there};
 
 /// What a journal says that is of interest here and now.
 pub(crate) struct Left {
@@ -40,7 +41,11 @@ pub(crate) fn read<K: Kernel>(kernel: &mut K, medium: &mut dyn Medium) -> Result
     let path = medium.name();
     let fail = |error| ActuateError::Journal { path: path.clone(), error };
     let Some(bytes) = medium.load().map_err(fail)? else { return Ok(None) };
-    let contents = old::contents(&bytes).unwrap_or_else(|| decode(&bytes));
+    read_bytes(kernel, path, &bytes).map(Some)
+}
+
+fn read_bytes<K: Kernel>(kernel: &mut K, path: PathBuf, bytes: &[u8]) -> Result<Left, ActuateError> {
+    let contents = old::contents(bytes).unwrap_or_else(|| decode(bytes));
     let header = contents.header().cloned();
     if let Some(header) = header.as_ref().filter(|header| header.version > VERSION) {
         return Err(ActuateError::Version { path, version: header.version });
@@ -61,7 +66,37 @@ pub(crate) fn read<K: Kernel>(kernel: &mut K, medium: &mut dyn Medium) -> Result
     {
         return Err(ActuateError::Elsewhere { path, why });
     }
-    Ok(Some(Left { header, boot, contents, entries, notes }))
+    Ok(Left { header, boot, contents, entries, notes })
+}
+
+/// What was found where an agent wrote, as its journal says, whether that agent lives or was killed.
+#[derive(Debug, Default)]
+pub struct Originals(HashMap<(Target, Knob), Entry>);
+
+impl Originals {
+    /// Locks and changes nothing.
+    ///
+    /// # Errors
+    /// The journal is there and cannot be read.
+    pub fn read<K: Kernel>(kernel: &mut K, state_dir: &Path) -> Result<Self, ActuateError> {
+        match FileMedium::load_unlocked(state_dir)? {
+            Some(bytes) => Self::of(kernel, FileMedium::journal(state_dir), &bytes),
+            None => Ok(Self::default()),
+        }
+    }
+
+    fn of<K: Kernel>(kernel: &mut K, path: PathBuf, bytes: &[u8]) -> Result<Self, ActuateError> {
+        let mut entries = read_bytes(kernel, path, bytes)?.entries;
+        // A cgroup that was made again under its name is told what to be by its maker.
+        entries.retain(|entry| still_there(kernel, entry) == Ok(true));
+        Ok(Self(entries.into_iter().map(|entry| ((entry.target.clone(), entry.knob), entry)).collect()))
+    }
+
+    /// What was found where this is now, if that may be the agent's.
+    pub fn found(&self, target: &Target, knob: Knob, now: Option<Setting>) -> Option<&Setting> {
+        let entry = self.0.get(&(target.clone(), knob))?;
+        now.is_some_and(|now| entry.wrote.contains(&now)).then_some(&entry.original)
+    }
 }
 
 /// Puts back what the journal says. The second part is what could not be restored and must stay journaled; the caller

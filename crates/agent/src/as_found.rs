@@ -36,11 +36,12 @@ pub fn as_found<'a>(
 #[cfg(test)]
 mod tests {
     use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium, World};
-    use evenkeel_actuate::{Actuator, Options};
-    use evenkeel_base::{Change, Plan};
+    use evenkeel_actuate::{Actuator, Options, Originals};
+    use evenkeel_base::{Change, Nice, Plan, SchedAttr, TaskView};
 
     use super::*;
     use crate::testing;
+    use crate::tiers::told_to_wait;
 
     /// A cgroup may be made again under its name, or told otherwise, once nothing of ours is there.
     #[test]
@@ -78,5 +79,45 @@ mod tests {
         world.happen(Event::RemoveGroup(group, true));
         set(&mut actuator, &[]);
         assert_eq!(found(&actuator, 300), Some(300), "another one");
+    }
+
+    /// What a killed agent left looks like what the host's owner says of who may wait.
+    #[test]
+    fn what_a_killed_agent_left_is_no_word_of_the_hosts() {
+        let world = World::new(2);
+        let left = world.add_group("/left", true, &[Setting::Weight(100), Setting::GroupIdle(false)]);
+        let id = world.add_task(70, 1);
+        let (kernel, medium) = (FakeKernel(world.clone()), Box::new(FakeMedium(world.clone())));
+        let (mut actuator, _) = Actuator::open_on(kernel, medium, Options::default()).unwrap();
+        let nice = SchedAttr { nice: Nice::new(19), ..SchedAttr::DEFAULT };
+        let change = |target: Target, to| Change { target, to, why: String::new() };
+        let changes = vec![
+            change(Target::Group(left.clone()), Setting::GroupIdle(true)),
+            change(Target::Task(id), Setting::Sched(nice)),
+        ];
+        actuator.set(&Plan { changes, ..Plan::default() }, &|_| true);
+        // No destructor runs after `kill -9`.
+        std::mem::forget(actuator);
+        let dir = tempfile::tempdir().unwrap();
+        evenkeel_actuate::make_private(dir.path()).unwrap();
+        let said = |journal: Option<Vec<u8>>| {
+            if let Some(bytes) = journal {
+                std::fs::write(dir.path().join("journal"), bytes).unwrap();
+            }
+            let originals = Originals::read(&mut FakeKernel(world.clone()), dir.path()).unwrap();
+            let mut seen = testing::observation(&[("/", None), ("/left", Some(0)), ("/told", Some(0))]);
+            for group in &mut seen.groups[1..] {
+                group.raw_weight = Some(0);
+            }
+            seen.tasks = vec![testing::task(60, "job", 1), testing::task(61, "job", 2)];
+            seen.tasks.push(TaskView { id, sched: Some(nice), ..testing::task(70, "job", 0) });
+            let found = as_found(seen, |target, knob, now| originals.found(target, knob, now));
+            (told_to_wait(&found).into_iter().map(|(path, _)| path).collect::<Vec<_>>(), found.tasks[2].sched)
+        };
+        assert_eq!(said(None), (vec!["/left".to_owned(), "/told".to_owned()], Some(nice)));
+        assert_eq!(said(world.journal()), (vec!["/told".to_owned()], Some(SchedAttr::DEFAULT)));
+        // Somebody has made it again, and idle.
+        world.happen(Event::RemoveGroup(left, true));
+        assert_eq!(said(world.journal()).0, ["/left", "/told"]);
     }
 }

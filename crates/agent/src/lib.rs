@@ -43,6 +43,7 @@ mod units;
 mod watch;
 
 pub use agent::{Agent, Measured};
+pub use as_found::as_found;
 pub use config::{AutoLimit, Config};
 pub use error::AgentError;
 pub use events::{Event, Quiet, Watcher};

@@ -67,7 +67,7 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
     let whole_host = super::settings::whole_host(&config.scope)?.is_some();
     let trier = if whole_host { "run --apply" } else { "run" };
     config.apply = false;
-    let tiers = super::settings::derived(&config.guarantees)?;
+    let tiers = super::settings::derived(&config.state_dir, &config.guarantees)?;
     let tiers: Vec<_> = tiers.iter().map(|(name, derived)| TierDocument::of(name, derived)).collect();
     let mut agent = Agent::new(config, &mut Notes).map_err(super::loop_failed)?;
     let studied = agent

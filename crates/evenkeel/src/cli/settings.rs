@@ -169,7 +169,7 @@ fn configure(global: &Global, args: &LoopArgs, file: File, source: &Source) -> a
     let mut protect = services(file.service.iter().chain(&file.protect), source, &args.service)?;
     let mut background = backgrounds(&file.background, source, &args.background)?;
     if args.tiers.is_some() {
-        derive_tiers(&guarantees, &mut protect, &mut background)?;
+        derive_tiers(&global.state_dir, &guarantees, &mut protect, &mut background)?;
     }
     if background.is_some() && protect.is_empty() {
         return Err(anyhow!(

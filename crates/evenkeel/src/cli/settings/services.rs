@@ -1,12 +1,15 @@
 //! Who is a service and who may wait: of the file, of the command line, and as the host itself says.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::anyhow;
+use evenkeel_actuate::{Linux, Originals};
 use evenkeel_agent::guarantee::wait_ns;
 use evenkeel_agent::protect::MOST as MOST_PROTECTED;
 use evenkeel_agent::tiers::{self, Derived, Tier};
-use evenkeel_agent::{Guarantees, Protected, RequestSlo, Scope, Trusted};
+use evenkeel_agent::{Guarantees, Protected, RequestSlo, Scope, Trusted, as_found};
+use evenkeel_base::Observation;
 use evenkeel_fetch::http;
 use evenkeel_fetch::prometheus::Selector;
 use evenkeel_linux::{Root, sysfs};
@@ -194,6 +197,7 @@ fn trusted(guarantees: &Guarantees) -> Trusted {
 
 /// Adds those that the host itself names.
 pub(super) fn derive_tiers(
+    state_dir: &Path,
     guarantees: &Guarantees,
     services: &mut Vec<Protected>,
     background: &mut Option<(Scope, f64)>,
@@ -203,7 +207,7 @@ pub(super) fn derive_tiers(
     }
     let trusted = trusted(guarantees);
     let mut waiting = Scope::of_tier(Tier::Background, trusted.clone());
-    let told = tiers::told_to_wait(&glance(true, &Detail::All)?);
+    let told = tiers::told_to_wait(&glance_as_found(state_dir)?);
     waiting.tell(told.into_iter().map(|(path, _)| path).collect());
     match background {
         Some((scope, _)) => scope.take_in(&waiting),
@@ -217,6 +221,16 @@ pub(super) fn derive_tiers(
 }
 
 /// What the host itself says about tiers: name, tier, what says so.
-pub fn derived(guarantees: &Guarantees) -> anyhow::Result<BTreeMap<String, Derived>> {
-    Ok(tiers::all(&glance(true, &Detail::All)?, &trusted(guarantees)))
+pub fn derived(state_dir: &Path, guarantees: &Guarantees) -> anyhow::Result<BTreeMap<String, Derived>> {
+    Ok(tiers::all(&glance_as_found(state_dir)?, &trusted(guarantees)))
+}
+
+/// The host without what an agent set that is at work, or was killed: that is no word of the host's.
+fn glance_as_found(state_dir: &Path) -> anyhow::Result<Observation> {
+    let read = || anyhow::Ok(Originals::read(&mut Linux::new()?, state_dir)?);
+    // Who may not read it may change nothing, either, and `run` says so.
+    let originals =
+        read().inspect_err(|error| tracing::debug!("no originals: {error:#}")).unwrap_or_default();
+    let seen = glance(true, &Detail::All)?;
+    Ok(as_found(seen, |target, knob, now| originals.found(target, knob, now)))
 }
