@@ -151,14 +151,15 @@ impl Agent {
     }
 
     /// Where the host says who may wait: cgroups that it has told so since are background work, those that it tells otherwise are not.
+    /// Whether there are any of either.
     pub(crate) fn look_at_units(
         &mut self,
         sample: &Sample,
         observation: &Observation,
         watcher: &mut dyn Watcher,
-    ) -> Result<(), AgentError> {
+    ) -> Result<bool, AgentError> {
         let Some(mut told) = self.config.scope.told().cloned().filter(|_| self.units.is_due()) else {
-            return Ok(());
+            return Ok(false);
         };
         let wanted = self.units.wanted(observation, &told);
         let seen = self.observer.observe(sample, sample, &Select::Tasks(wanted))?;
@@ -171,12 +172,13 @@ impl Agent {
             let why = "not all of its tasks are told to wait";
             watcher.event(&Event::Note(&format!("cgroup:{path} is background work no more: {why}")));
         }
-        if joined.len() + left.len() > 0 {
+        let changed = joined.len() + left.len() > 0;
+        if changed {
             self.config.scope.tell(told);
             self.log.record.scope = self.config.scope.in_words();
             self.log.recorder.update_run(&self.log.record);
         }
-        Ok(())
+        Ok(changed)
     }
 }
 

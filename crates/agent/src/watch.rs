@@ -61,25 +61,39 @@ struct Basis {
     /// `None` until a window could be measured: from nothing known, nothing differs.
     host: Option<BasisHost>,
     idle: bool,
-    /// When a trial ended that kept nothing.
-    in_vain: Option<Instant>,
+    in_vain: Option<InVain>,
+}
+
+/// Trials that kept nothing, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct InVain {
+    /// When the last of them ended.
+    at: Instant,
+    /// Least and most load that they were held at.
+    loads: (f64, f64),
+}
+
+impl InVain {
+    /// Whether another may be held. What work gets of a full host changes all the time, and a trial costs the services: only a load
+    /// that differs from each that was tried shortens their patience.
+    fn is_over(&self, load_pct: f64, patience: Duration) -> bool {
+        self.at.elapsed() >= if self.is_new(load_pct) { REST } else { patience }
+    }
+
+    fn is_new(&self, load_pct: f64) -> bool {
+        let (least, most) = self.loads;
+        drifted(load_pct.clamp(least, most), load_pct)
+    }
 }
 
 impl Basis {
-    /// Whether a trial in vain is so long ago that another may be held.
-    fn is_due(&self, patience: Duration) -> bool {
-        self.in_vain.is_some_and(|then| then.elapsed() >= patience)
-    }
-
-    /// Whether a trial in vain is so long ago that a change of load is a reason for another: what work gets of a full host changes all
-    /// the time, and a trial costs the services.
-    fn has_rested(&self) -> bool {
-        self.in_vain.is_none() || self.is_due(REST)
-    }
-
     fn has_drifted_to(&self, load_pct: f64) -> bool {
-        self.host.as_ref().is_some_and(|host| host.drifted_to(load_pct))
+        self.host.as_ref().is_some_and(|host| drifted(host.load_pct, load_pct))
     }
+}
+
+fn drifted(from_pct: f64, to_pct: f64) -> bool {
+    (to_pct - from_pct).abs() > LOAD_DRIFT * from_pct.max(10.0)
 }
 
 /// The patience after a trial that came out as the one before.
@@ -92,12 +106,6 @@ fn longer(patience: Duration) -> Duration {
 struct BasisHost {
     load_pct: f64,
     online: CpuSet,
-}
-
-impl BasisHost {
-    fn drifted_to(&self, load_pct: f64) -> bool {
-        (load_pct - self.load_pct).abs() > LOAD_DRIFT * self.load_pct.max(10.0)
-    }
 }
 
 impl Agent {
@@ -117,8 +125,8 @@ impl Agent {
         }
         let mut basis = match self.basis_taken_over() {
             Some(basis) => basis,
-            None if self.kept.is_some() => self.basis(false, None, watcher)?,
-            None => self.decide_and_tell(watcher)?,
+            None if self.kept.is_some() => self.basis(false, watcher)?,
+            None => self.decide_and_tell(None, watcher)?,
         };
         if self.config.once {
             return self.note_end();
@@ -177,7 +185,7 @@ impl Agent {
             if let Some(why) = why {
                 self.take_back(why, &measured, watcher);
                 // What else could help is decided again.
-                basis = self.decide_and_tell(watcher)?;
+                basis = self.decide_and_tell(None, watcher)?;
                 before = self.begin_window()?;
                 continue;
             }
@@ -185,7 +193,9 @@ impl Agent {
                 before = self.begin_step()?;
                 continue;
             }
-            self.look_at_units(&before, &measured.observation, watcher)?;
+            if self.look_at_units(&before, &measured.observation, watcher)? {
+                patience = REST;
+            }
             // First: what covered others, too, may cover a part of it from now on.
             self.take_in_newcomers(&measured.observation, watcher);
             if let Some(plan) = self.without_others(&measured.observation, &mut others) {
@@ -194,7 +204,7 @@ impl Agent {
                     self.take_back(OTHERS_CAME.to_owned(), &measured, watcher);
                     // Nothing speaks against it elsewhere.
                     self.decisions.barred.remove(&name);
-                    basis = self.decide_and_tell(watcher)?;
+                    basis = self.decide_and_tell(None, watcher)?;
                     before = self.begin_window()?;
                     continue;
                 }
@@ -220,8 +230,13 @@ impl Agent {
                 if !again {
                     self.decisions.barred.clear();
                 }
-                basis = self.decide_and_tell(watcher)?;
-                patience = if again && basis.in_vain.is_some() { longer(patience) } else { REST };
+                let last = basis.in_vain.filter(|_| !hotplug);
+                basis = self.decide_and_tell(last, watcher)?;
+                patience = match basis.in_vain {
+                    Some(_) if basis.in_vain == last => patience,
+                    Some(_) if again => longer(patience),
+                    _ => REST,
+                };
                 drifting = 0;
                 before = self.begin_window()?;
             } else if let Some(why) = objection.flatten() {
@@ -230,13 +245,13 @@ impl Agent {
                 if self.has_background() {
                     // A trial costs the services: what does not help is not repeated for ever.
                     let before = self.plan.clone();
-                    basis = self.decide_and_tell(watcher)?;
+                    basis = self.decide_and_tell(None, watcher)?;
                     patience = if self.plan == before { longer(patience) } else { REST };
                 } else {
                     self.recheck(watcher)?;
                     // Settings that fail are gone already; what else could help is then decided again.
                     if self.plan.is_default() {
-                        basis = self.decide_and_tell(watcher)?;
+                        basis = self.decide_and_tell(None, watcher)?;
                     }
                 }
                 before = self.begin_window()?;
@@ -283,9 +298,14 @@ impl Agent {
         Ok(())
     }
 
-    fn decide_and_tell(&mut self, watcher: &mut dyn Watcher) -> Result<Basis, AgentError> {
+    /// Decides, after these trials in vain.
+    fn decide_and_tell(
+        &mut self,
+        before: Option<InVain>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Basis, AgentError> {
         let outcome = self.decide(watcher)?;
-        let in_vain = (outcome.is_ok() && self.plan.is_default()).then(Instant::now);
+        let ended = Instant::now();
         let idle = match &outcome {
             Ok(_) => false,
             Err(no) => {
@@ -301,18 +321,23 @@ impl Agent {
                 )
             }
         };
-        self.basis(idle, in_vain, watcher)
+        let mut basis = self.basis(idle, watcher)?;
+        if outcome.is_ok() && self.plan.is_default() {
+            let load_pct = basis.host.as_ref().map_or(0.0, |host| host.load_pct);
+            let (least, most) = before.map_or((load_pct, load_pct), |before| before.loads);
+            basis.in_vain = Some(InVain { at: ended, loads: (least.min(load_pct), most.max(load_pct)) });
+        } else if idle {
+            // A load that comes and goes is no other load each time.
+            basis.in_vain = before;
+        }
+        Ok(basis)
     }
 
     /// What the loop compares with later: the scope under the settings now in force.
-    fn basis(
-        &mut self,
-        idle: bool,
-        in_vain: Option<Instant>,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Basis, AgentError> {
+    fn basis(&mut self, idle: bool, watcher: &mut dyn Watcher) -> Result<Basis, AgentError> {
         let measured = self.measure(Duration::from_secs(1), watcher)?;
-        Ok(Basis { host: measured.map(|measured| self.basis_host(&measured.observation)), idle, in_vain })
+        let host = measured.map(|measured| self.basis_host(&measured.observation));
+        Ok(Basis { host, idle, in_vain: None })
     }
 
     /// What a decision was made for, which a run that takes over is told, too.
@@ -330,17 +355,18 @@ impl Agent {
         Some(Basis { host: Some(BasisHost { load_pct, online }), idle: false, in_vain: None })
     }
 
-    /// Whether a decision is due for the services: while nothing is in force, when one waits too long, after a trial in vain not
+    /// Whether a decision is due for the services: while nothing is in force, when one waits too long, after trials in vain not
     /// before so long; else when much of the background work is not covered. That there is more or less of that is no reason: a
     /// trial costs the services.
     fn services_need(&self, basis: &Basis, observation: &Observation, patience: Duration) -> Option<Drift> {
         let load = self.scope_load(observation);
         if self.plan.is_default() {
-            let why = match basis.has_rested() && basis.has_drifted_to(load) {
-                true => Drift::Load,
-                false if basis.idle => Drift::ServicesWait,
-                false if basis.is_due(patience) => Drift::ServicesStillWait,
-                false => return None,
+            let why = match &basis.in_vain {
+                Some(in_vain) if !in_vain.is_over(load, patience) => return None,
+                Some(in_vain) if !in_vain.is_new(load) => Drift::ServicesStillWait,
+                _ if basis.has_drifted_to(load) => Drift::Load,
+                _ if basis.idle => Drift::ServicesWait,
+                _ => return None,
             };
             let waits = self.components.latency_slos.lately();
             let could_help = load > 5.0 || self.holds_back_services(observation);

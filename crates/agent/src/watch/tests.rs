@@ -31,7 +31,6 @@ fn of_group(path: &str) -> Plan {
 
 #[test]
 fn a_load_has_drifted_that_differs_by_three_tenths_or_by_three_points_where_it_is_small() {
-    let drifted = |from: f64, to: f64| BasisHost { load_pct: from, online: CpuSet::new() }.drifted_to(to);
     assert_eq!([130.0, 130.1, 70.0, 69.9].map(|to| drifted(100.0, to)), [false, true, false, true]);
     assert_eq!([5.0, 5.1].map(|to| drifted(2.0, to)), [false, true]);
 }
@@ -136,11 +135,8 @@ fn services_that_wait_are_tried_for_again_after_a_trial_in_vain() {
     seen.tasks.push(testing::task(20, "api", 2));
     agent.components.latency_slos.meet(&seen);
     wait(&mut agent, 9_000_000, 100);
-    let basis = |in_vain| {
-        let online = CpuSet::new();
-        Basis { host: Some(BasisHost { load_pct: 80.0, online }), idle: false, in_vain }
-    };
-    let (before, now) = (basis(None), basis(Some(Instant::now())));
+    let in_vain = |at| Basis { in_vain: Some(InVain { at, loads: (80.0, 80.0) }), ..basis(80.0, false) };
+    let (before, now) = (basis(80.0, false), in_vain(Instant::now()));
     let needs = |agent: &Agent, basis, patience| agent.drift(basis, &seen, patience);
     assert_eq!(needs(&agent, &before, Duration::ZERO), None, "no lever can act");
     assert_eq!(needs(&agent, &now, REST), None);
@@ -153,4 +149,30 @@ fn services_that_wait_are_tried_for_again_after_a_trial_in_vain() {
     wait(&mut agent, 1_000, 100);
     assert_eq!(agent.drift(&now, &seen, Duration::ZERO), None, "none waits too long");
     assert_eq!((longer(REST), longer(LONGEST_REST)), (2 * REST, LONGEST_REST));
+}
+
+/// Load that comes and goes would otherwise be a reason for a trial in vain each minute.
+#[test]
+fn a_load_that_was_tried_in_vain_is_none_that_has_changed() {
+    let mut agent = agent_of_services();
+    let mut seen = host(&[(7, 80.0, None)]);
+    seen.tasks.push(testing::task(20, "api", 2));
+    agent.components.latency_slos.meet(&seen);
+    wait(&mut agent, 9_000_000, 100);
+    let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+    let mut why = |at: Instant, idle, load_pct: f64, patience| {
+        seen.tasks[0].cpu_pct = load_pct;
+        let in_vain = Some(InVain { at, loads: (50.0, 200.0) });
+        agent.drift(&Basis { in_vain, ..basis(50.0, idle) }, &seen, patience)
+    };
+    // Another load than at the last of them, but not another than at all.
+    for load_pct in [36.0, 50.0, 120.0, 250.0] {
+        let why = [false, true].map(|idle| why(ago(61), idle, load_pct, 2 * REST));
+        assert_eq!(why, [None, None], "{load_pct}");
+    }
+    assert_eq!(why(ago(121), false, 120.0, 2 * REST), Some(Drift::ServicesStillWait));
+    for load_pct in [34.0, 261.0] {
+        let why = [59, 61].map(|seconds| why(ago(seconds), false, load_pct, LONGEST_REST));
+        assert_eq!(why, [None, Some(Drift::Load)], "{load_pct}");
+    }
 }
