@@ -12,6 +12,8 @@ use crate::tiers::{told_to_wait, was_told};
 const PAUSE: Duration = Duration::from_secs(10);
 /// Looks in a row at which a cgroup must have been told: a unit may first start something that has another nice value.
 const LOOKS: u32 = 2;
+/// Every so many looks what is settled is looked at again: somebody may have set nice values since.
+const AGAIN: u32 = 6;
 /// Of more cgroups that were told, those without a task are forgotten. Below that, a unit that comes again need not be looked at first.
 const MOST: usize = 1000;
 
@@ -34,10 +36,10 @@ impl Units {
         due
     }
 
-    /// Tasks to look at: of cgroups of which it is not settled whether they were told, and of those that were.
+    /// Tasks to look at: of cgroups of which it is not settled whether they were told, or not lately, and of those that were.
     pub fn wanted(&self, observation: &Observation, told: &BTreeSet<String>) -> BTreeSet<TaskId> {
         let open = |path: &str| {
-            let settled = |(looks, told): &Looks| *looks >= LOOKS && *told == 0;
+            let settled = |(looks, told): &Looks| *looks >= LOOKS && *told == 0 && looks % AGAIN != 0;
             is_in_any(path, told) || !self.looks.get(path).is_some_and(settled)
         };
         let wanted = |task: &&TaskView| {
@@ -148,6 +150,22 @@ mod tests {
         for (nice, joins) in [(0, 0), (19, 0), (19, 1)] {
             assert_eq!(units.look(&host(&[(BACKUP, &[Some(nice)])]), &mut told).0.len(), joins);
         }
+    }
+
+    /// `renice` of a unit that has long been there.
+    #[test]
+    fn a_unit_that_is_told_to_wait_later_is_seen_within_some_looks() {
+        let (mut units, mut told) = (Units::default(), BTreeSet::new());
+        let mut joins = Vec::new();
+        for look in 0..16 {
+            // Nice values are known of those only that are looked at.
+            let wanted = !units.wanted(&host(&[(WEB, &[Some(0)])]), &told).is_empty();
+            let nice = wanted.then_some(if look < 4 { 0 } else { 19 });
+            if !units.look(&host(&[(WEB, &[nice])]), &mut told).0.is_empty() {
+                joins.push(look);
+            }
+        }
+        assert_eq!(joins, [7], "looked at when new, and from the sixth look on");
     }
 
     #[test]
