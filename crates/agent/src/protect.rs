@@ -51,6 +51,8 @@ struct LatencySlo {
     requests: Option<SloReader>,
     /// It was said that its waits are those of whole processes.
     told: bool,
+    /// It has had tasks, or it was said that it has none yet.
+    met: bool,
     /// For how many windows much of its CPU went to processes that were too short-lived to be followed.
     unseen: u32,
 }
@@ -65,6 +67,7 @@ impl LatencySlo {
             recent: VecDeque::new(),
             requests,
             told: false,
+            met: false,
             unseen: 0,
         }
     }
@@ -223,6 +226,14 @@ impl LatencySlos {
                 self.notes.push(format!("waits of {} {what}", own.protection.name));
             }
             meter.follow(scope, whole.into_iter(), children);
+        }
+        // Where none has tasks the decision says so.
+        let there = self.all.iter().any(|guarded| guarded.tasks > 0);
+        for guarded in self.all.iter_mut().filter(|guarded| there || guarded.tasks > 0) {
+            if !std::mem::replace(&mut guarded.met, true) && guarded.tasks == 0 {
+                let name = &guarded.protected.protection.name;
+                self.notes.push(format!("no task belongs to {name} yet: it is waited for"));
+            }
         }
     }
 

@@ -92,6 +92,8 @@ pub enum NoTrial {
     Kept(String),
     /// No lever can act here.
     NoLever,
+    /// Nor could one: nobody belongs to the background work.
+    NoTask,
     /// The watcher wants to stop.
     Stopped,
 }
@@ -99,7 +101,9 @@ pub enum NoTrial {
 impl NoTrial {
     pub fn why(&self) -> String {
         match self {
-            Self::Idle => "nothing to do: no task of the scope that may be changed is running".to_owned(),
+            Self::Idle | Self::NoTask => {
+                "nothing to do: no task of the scope that may be changed is running".to_owned()
+            }
             Self::Calm(wait) => format!(
                 "nothing to do: tasks wait {:.1} ms per second of work, there is nothing to gain",
                 wait * 1000.0
@@ -159,7 +163,7 @@ impl Agent {
         let is_new = |plan: &Plan| plan.changes != self.plan.changes || plan.pull != self.plan.pull;
         candidates.extend(self.propose(&found).into_iter().filter(is_new));
         if candidates.len() < 2 {
-            return Ok(Err(NoTrial::NoLever));
+            return Ok(Err(if scene.tasks.is_empty() { NoTrial::NoTask } else { NoTrial::NoLever }));
         }
         // On a host that lets evenkeel wait, a look takes longer than asked for: that is none of the decision's time.
         let until = Instant::now() + self.config.decide_within.saturating_sub(LOOK);

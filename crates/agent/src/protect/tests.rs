@@ -184,6 +184,29 @@ fn that_waits_of_short_lived_processes_are_missing_is_said_once() {
 }
 
 #[test]
+fn a_service_that_is_not_there_yet_is_said_to_be_awaited_once_next_to_one_that_is() {
+    let mut latency_slos = latency_slos(guarded(None));
+    let mut other = guarded(None);
+    other.protected.scope = Scope::parse(&["comm:y"]).unwrap();
+    other.protected.protection.name = "comm:y".into();
+    latency_slos.all.push(other);
+    let mut said = |comms: &[&str]| {
+        let mut host = testing::observation(&[("/", None), ("/web", Some(0))]);
+        host.tasks = (7..).zip(comms).map(|(pid, comm)| testing::task(pid, comm, 1)).collect();
+        latency_slos.follow(&host);
+        latency_slos.take_notes()
+    };
+    // Of none the decision says so.
+    assert_eq!(said(&[]), [""; 0]);
+    assert_eq!(said(&["x"]), ["no task belongs to comm:y yet: it is waited for"]);
+    assert_eq!(
+        [said(&["x"]), said(&["y"]), said(&["x"])],
+        [const { Vec::<String>::new() }; 3],
+        "it was there"
+    );
+}
+
+#[test]
 fn cpu_that_no_process_used_which_is_still_there_went_to_short_lived_ones() {
     let mut host = testing::observation(&[("/", None), ("/work", Some(0)), ("/api", Some(0))]);
     host.tasks = vec![testing::task(7, "job", 1), testing::task(8, "job", 1), testing::task(9, "api", 2)];
