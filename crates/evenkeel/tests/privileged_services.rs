@@ -202,6 +202,12 @@ fn a_service_that_is_not_there_yet_is_awaited() {
     let words = &output.stderr;
     assert!(words.contains("no task belongs to cgroup:/evenkeel-no-such yet"), "{words}");
     assert!(document["changes"].as_array().unwrap().is_empty(), "{document:#}");
+    // Loops that wait for each other are a service for which nothing can be done, for nobody else is there.
+    let args =
+        ["run", "--service", &work_scope, "--service", nobody, "--background", "cgroup:/evenkeel-none"];
+    let words = run(dir.path(), &[&args[..], &["--for", "3s"]].concat()).stderr;
+    assert!(words.contains("no task belongs to cgroup:/evenkeel-no-such yet: it is waited for"), "{words}");
+    assert!(words.contains("nothing to do: no task of the scope that may be changed is running"), "{words}");
 }
 
 /// Background work sleeps: a service's own quota is what is left to do something about.
