@@ -87,8 +87,10 @@ impl Originals {
 
     fn of<K: Kernel>(kernel: &mut K, path: PathBuf, bytes: &[u8]) -> Result<Self, ActuateError> {
         let mut entries = read_bytes(kernel, path, bytes)?.entries;
-        // A cgroup that was made again under its name is told what to be by its maker.
-        entries.retain(|entry| still_there(kernel, entry) == Ok(true));
+        // A cgroup that was made again under its name is told what to be by its maker, which may be what we told that.
+        entries.retain(|entry| {
+            still_there(kernel, entry) == Ok(true) || kernel.outlives_group(&entry.target, entry.knob)
+        });
         Ok(Self(entries.into_iter().map(|entry| ((entry.target.clone(), entry.knob), entry)).collect()))
     }
 

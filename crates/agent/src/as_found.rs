@@ -75,6 +75,11 @@ mod tests {
         set(&mut actuator, &[]);
         // It was read before that went.
         assert_eq!((found(&actuator, 50), found(&actuator, 300)), (Some(100), Some(300)));
+        set(&mut actuator, &[60]);
+        world.happen(Event::Meddle(target.clone(), Setting::Weight(300)));
+        set(&mut actuator, &[65]);
+        assert_eq!(found(&actuator, 300), Some(300), "somebody else's, where ours is to go");
+        set(&mut actuator, &[]);
         set(&mut actuator, &[70]);
         world.happen(Event::RemoveGroup(group, true));
         set(&mut actuator, &[]);
@@ -85,7 +90,9 @@ mod tests {
     #[test]
     fn what_a_killed_agent_left_is_no_word_of_the_hosts() {
         let world = World::new(2);
-        let left = world.add_group("/left", true, &[Setting::Weight(100), Setting::GroupIdle(false)]);
+        let group = |path| world.add_group(path, true, &[Setting::Weight(100), Setting::GroupIdle(false)]);
+        let (left, unit) = (group("/left"), group("/unit"));
+        world.own_until_boot(&unit);
         let id = world.add_task(70, 1);
         let (kernel, medium) = (FakeKernel(world.clone()), Box::new(FakeMedium(world.clone())));
         let (mut actuator, _) = Actuator::open_on(kernel, medium, Options::default()).unwrap();
@@ -93,6 +100,7 @@ mod tests {
         let change = |target: Target, to| Change { target, to, why: String::new() };
         let changes = vec![
             change(Target::Group(left.clone()), Setting::GroupIdle(true)),
+            change(Target::Group(unit.clone()), Setting::GroupIdle(true)),
             change(Target::Task(id), Setting::Sched(nice)),
         ];
         actuator.set(&Plan { changes, ..Plan::default() }, &|_| true);
@@ -105,19 +113,21 @@ mod tests {
                 std::fs::write(dir.path().join("journal"), bytes).unwrap();
             }
             let originals = Originals::read(&mut FakeKernel(world.clone()), dir.path()).unwrap();
-            let mut seen = testing::observation(&[("/", None), ("/left", Some(0)), ("/told", Some(0))]);
+            let groups = [("/", None), ("/left", Some(0)), ("/told", Some(0)), ("/unit", Some(0))];
+            let mut seen = testing::observation(&groups);
             for group in &mut seen.groups[1..] {
                 group.raw_weight = Some(0);
             }
-            seen.tasks = vec![testing::task(60, "job", 1), testing::task(61, "job", 2)];
-            seen.tasks.push(TaskView { id, sched: Some(nice), ..testing::task(70, "job", 0) });
+            seen.tasks = vec![TaskView { id, sched: Some(nice), ..testing::task(70, "job", 0) }];
+            seen.tasks.extend([1, 2, 3].map(|group| testing::task(60 + group, "job", group)));
             let found = as_found(seen, |target, knob, now| originals.found(target, knob, now));
-            (told_to_wait(&found).into_iter().map(|(path, _)| path).collect::<Vec<_>>(), found.tasks[2].sched)
+            (told_to_wait(&found).into_iter().map(|(path, _)| path).collect::<Vec<_>>(), found.tasks[0].sched)
         };
-        assert_eq!(said(None), (vec!["/left".to_owned(), "/told".to_owned()], Some(nice)));
+        assert_eq!(said(None), (["/left", "/told", "/unit"].map(str::to_owned).into(), Some(nice)));
         assert_eq!(said(world.journal()), (vec!["/told".to_owned()], Some(SchedAttr::DEFAULT)));
-        // Somebody has made it again, and idle.
+        // Somebody has made them again, and idle: the one unit as its owner was told.
         world.happen(Event::RemoveGroup(left, true));
+        world.happen(Event::RemoveGroup(unit, true));
         assert_eq!(said(world.journal()).0, ["/left", "/told"]);
     }
 }

@@ -38,14 +38,19 @@ impl Units {
 
     /// Tasks to look at: of cgroups of which it is not settled whether they were told, or not lately, and of those that were.
     pub fn wanted(&self, observation: &Observation, told: &BTreeSet<String>) -> BTreeSet<TaskId> {
-        let open = |path: &str| {
-            let settled = |(looks, told): &Looks| *looks >= LOOKS && *told == 0 && looks % AGAIN != 0;
-            is_in_any(path, told) || !self.looks.get(path).is_some_and(settled)
+        let settled = |(looks, told): &Looks| *looks >= LOOKS && *told == 0 && looks % AGAIN != 0;
+        let open = |path: &str| is_in_any(path, told) || !self.looks.get(path).is_some_and(settled);
+        // What is told of a cgroup is told of all below it.
+        let is_below_open = |group: u32| {
+            let mut above =
+                observation.path_to_root(group).filter_map(|at| observation.groups.get(at as usize));
+            above.any(|group| self.looks.get(&group.path).is_some_and(|looks| !settled(looks)))
         };
         let wanted = |task: &&TaskView| {
             task.pod.is_none()
                 && task.container.is_none()
-                && group_of(task, observation).is_some_and(|(path, _)| open(path))
+                && (group_of(task, observation).is_some_and(|(path, _)| open(path))
+                    || task.group.is_some_and(is_below_open))
         };
         observation.tasks.iter().filter(wanted).map(|task| task.id).collect()
     }
@@ -166,6 +171,17 @@ mod tests {
             }
         }
         assert_eq!(joins, [7], "looked at when new, and from the sixth look on");
+    }
+
+    #[test]
+    fn with_a_cgroup_all_below_it_is_looked_at() {
+        let above = format!("{WEB}/above");
+        let mut host = host(&[(WEB, &[Some(19)]), (&above, &[Some(0)])]);
+        host.groups[3].parent = Some(2);
+        let settled = |looks| (looks, 0);
+        let looks = [(WEB.to_owned(), settled(AGAIN)), (above, settled(AGAIN - 1))];
+        let units = Units { looks: looks.into(), ..Units::default() };
+        assert_eq!(units.wanted(&host, &BTreeSet::new()).len(), 2);
     }
 
     #[test]

@@ -74,6 +74,12 @@ struct InVain {
 }
 
 impl InVain {
+    /// They were held at this load, too.
+    fn held_at(self, load_pct: f64) -> Self {
+        let (least, most) = self.loads;
+        Self { loads: (least.min(load_pct), most.max(load_pct)), ..self }
+    }
+
     /// Whether another may be held. What work gets of a full host changes all the time, and a trial costs the services: only a load
     /// that differs from each that was tried shortens their patience.
     fn is_over(&self, load_pct: f64, patience: Duration) -> bool {
@@ -231,12 +237,17 @@ impl Agent {
                     self.decisions.barred.clear();
                 }
                 let last = basis.in_vain.filter(|_| !hotplug);
+                let load_pct = self.scope_load(&measured.observation);
                 basis = self.decide_and_tell(last, watcher)?;
                 patience = match basis.in_vain {
                     Some(_) if basis.in_vain == last => patience,
                     Some(_) if again => longer(patience),
                     _ => REST,
                 };
+                // Work that was the reason may have ended before the trial did.
+                if basis.in_vain != last {
+                    basis.in_vain = basis.in_vain.map(|in_vain| in_vain.held_at(load_pct));
+                }
                 drifting = 0;
                 before = self.begin_window()?;
             } else if let Some(why) = objection.flatten() {
@@ -324,9 +335,9 @@ impl Agent {
         let mut basis = self.basis(idle, watcher)?;
         if outcome.is_ok() && self.plan.is_default() {
             let load_pct = basis.host.as_ref().map_or(0.0, |host| host.load_pct);
-            let (least, most) = before.map_or((load_pct, load_pct), |before| before.loads);
-            basis.in_vain = Some(InVain { at: ended, loads: (least.min(load_pct), most.max(load_pct)) });
-        } else if idle {
+            let loads = before.map_or((load_pct, load_pct), |before| before.loads);
+            basis.in_vain = Some(InVain { at: ended, loads }.held_at(load_pct));
+        } else if idle || matches!(outcome, Err(NoTrial::NoTask)) {
             // A load that comes and goes is no other load each time.
             basis.in_vain = before;
         }

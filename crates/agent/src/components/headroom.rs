@@ -4,6 +4,7 @@
 //! that is unusual; [`evenkeel_policy::follow`] says what is left of the quota then. Where the programs cannot be had, limits stay as
 //! they were chosen.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -45,8 +46,8 @@ pub(crate) struct Headroom {
     limits: Vec<FollowingLimit>,
     /// A quota came or went, or a plan with one that is gone was set again.
     restate: bool,
-    /// What was said last of a quota that came or went.
-    told: String,
+    /// Of cgroups with a shared quota: whether there is one, as was known last.
+    told: BTreeMap<String, bool>,
     /// Why limits do not follow, said once.
     refused: bool,
     notes: Vec<String>,
@@ -58,10 +59,14 @@ impl Headroom {
         self.limits.iter().filter(|limit| limit.above == self.limits[0].above)
     }
 
-    /// The programs count for the limits in force, unless these are the kernel's least whatever is left.
+    /// Whether limits in force follow what is left: those that are the kernel's least do not.
+    fn follows(&self) -> bool {
+        self.followed().any(|limit| limit.part > 0.0 && limit.quota.pct().is_some())
+    }
+
+    /// The programs count for the limits in force.
     fn count(&mut self) -> Result<(), String> {
-        let follows = self.followed().any(|limit| limit.part > 0.0 && limit.quota.pct().is_some());
-        let Some(first) = self.limits.first().filter(|_| follows).cloned() else { return Ok(()) };
+        let Some(first) = self.limits.first().filter(|_| self.follows()).cloned() else { return Ok(()) };
         // What is gone needs no limit, and may come again.
         let Some(of) = self.counted(&first.above) else { return Ok(()) };
         if self.programs.as_ref().is_none_or(|known| known.of != of) {
@@ -93,7 +98,8 @@ impl Headroom {
     }
 
     fn look(&mut self, controls: &mut Controls) {
-        let Some(programs) = self.programs.as_mut().filter(|_| !self.limits.is_empty()) else { return };
+        let follows = self.follows();
+        let Some(programs) = self.programs.as_mut().filter(|_| follows) else { return };
         programs.wanted = Instant::now();
         match programs.look() {
             Ok(Some(left_pct)) => self.set(left_pct, controls),
@@ -115,23 +121,22 @@ impl Headroom {
     fn follow_quota(&mut self, observation: &Observation) {
         for limit in &mut self.limits {
             let above = observation.groups.iter().find(|group| group.path == limit.above.path);
-            let quota = above.and_then(|group| group.quota).filter(|quota| *quota != limit.quota);
-            let Some(quota) = quota else { continue };
-            let had = std::mem::replace(&mut limit.quota, quota).pct().is_some();
-            self.programs = None;
-            if had == quota.pct().is_some() {
-                continue;
+            let Some(quota) = above.and_then(|group| group.quota) else { continue };
+            let (had, has) = (limit.quota.pct().is_some(), quota.pct().is_some());
+            if quota != limit.quota {
+                limit.quota = quota;
+                self.programs = None;
+                self.restate |= had != has;
             }
-            self.restate = true;
             let path = &limit.above.path;
-            let note = match had {
-                true => format!("cgroup:{path} has no quota any more: background work is not limited for it"),
-                false => format!("cgroup:{path} has a quota again: background work is limited for it"),
-            };
             // Plans that are set in turns have the quota of when they were made, each time.
-            if self.told != note {
-                self.told.clone_from(&note);
-                self.notes.push(note);
+            if self.told.insert(path.clone(), has).unwrap_or(had) != has {
+                self.notes.push(match has {
+                    false => {
+                        format!("cgroup:{path} has no quota any more: background work is not limited for it")
+                    }
+                    true => format!("cgroup:{path} has a quota again: background work is limited for it"),
+                });
             }
         }
     }
@@ -142,7 +147,7 @@ impl Headroom {
             return Vec::new();
         }
         let change = |limit: &FollowingLimit| match limit.quota.pct() {
-            Some(_) => change_at(limit, limit.left_pct),
+            Some(pct) => change_at(limit, limit.left_pct.min(pct)),
             None => Change { to: Setting::Quota(limit.own), ..change_at(limit, limit.left_pct) },
         };
         self.limits.iter().map(change).collect()
@@ -225,7 +230,7 @@ impl Component for Headroom {
         self.limits = plan.follow.iter().filter(|limit| is_in_force(limit, report)).cloned().collect();
         // The plan has the quota of when it was made.
         for limit in &mut self.limits {
-            if let Some(before) = before.iter().find(|before| before.group == limit.group) {
+            if let Some(before) = before.iter().find(|before| before.above == limit.above) {
                 limit.quota = before.quota;
             }
             self.restate |= limit.quota.pct().is_none();
@@ -308,9 +313,17 @@ mod tests {
         let outcome = ChangeOutcome { knob: Knob::Quota, target, to: to[0].clone(), verdict };
         headroom.learn(&plan, &SetReport { changes: vec![outcome], ..SetReport::default() });
         assert_eq!(set(&mut headroom, CpuQuota::UNLIMITED), (lifted, vec![]));
-        let limited = Setting::Quota(CpuQuota { quota_usec: Limit::Value(24_000), ..quota });
-        let (to, notes) = set(&mut headroom, quota);
-        assert_eq!(to, [limited]);
-        assert_eq!(notes, ["cgroup:/pod has a quota again: background work is limited for it"]);
+        let limited = |usec| vec![Setting::Quota(CpuQuota { quota_usec: Limit::Value(usec), ..quota })];
+        let again = vec!["cgroup:/pod has a quota again: background work is limited for it".to_owned()];
+        assert_eq!(set(&mut headroom, quota), (limited(24_000), again.clone()));
+        // It may come back while the plan is not set, and smaller.
+        assert_eq!(set(&mut headroom, CpuQuota::UNLIMITED).1.len(), 1);
+        headroom.limits[0].quota = quota;
+        assert_eq!(set(&mut headroom, quota), (vec![], again.clone()));
+        assert_eq!(set(&mut headroom, CpuQuota::UNLIMITED).1.len(), 1);
+        let small = CpuQuota { quota_usec: Limit::Value(50_000), ..quota };
+        let (to, notes) = set(&mut headroom, small);
+        assert_eq!((to.len(), notes), (1, again));
+        assert_eq!(to, limited(20_000));
     }
 }

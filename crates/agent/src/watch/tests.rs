@@ -171,6 +171,9 @@ fn a_load_that_was_tried_in_vain_is_none_that_has_changed() {
         assert_eq!(why, [None, None], "{load_pct}");
     }
     assert_eq!(why(ago(121), false, 120.0, 2 * REST), Some(Drift::ServicesStillWait));
+    // Work that was the reason may end before the trial does.
+    let in_vain = InVain { at: Instant::now(), loads: (0.0, 0.0) };
+    assert!(in_vain.is_new(80.0) && !in_vain.held_at(80.0).is_new(80.0));
     for load_pct in [34.0, 261.0] {
         let why = [59, 61].map(|seconds| why(ago(seconds), false, load_pct, LONGEST_REST));
         assert_eq!(why, [None, Some(Drift::Load)], "{load_pct}");

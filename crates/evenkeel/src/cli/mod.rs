@@ -264,8 +264,10 @@ fn log(verbose: u8) {
 
 fn dispatch(cli: Cli) -> Outcome {
     let global = &cli.global;
-    // Also where the command asks nothing of it.
-    global.config.as_deref().map_or(Ok(()), settings::check)?;
+    // Also where the command asks nothing of it. Undoing is refused for no mistake elsewhere.
+    if let Some(path) = global.config.as_deref().filter(|_| !matches!(cli.command, Command::Restore(_))) {
+        settings::check(path)?;
+    }
     if cli.command.changes() {
         evenkeel_agent::may_change_host().map_err(|error| Failure::Cannot(error.into()))?;
     }

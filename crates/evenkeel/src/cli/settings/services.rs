@@ -228,9 +228,10 @@ pub fn derived(state_dir: &Path, guarantees: &Guarantees) -> anyhow::Result<BTre
 /// The host without what an agent set that is at work, or was killed: that is no word of the host's.
 fn glance_as_found(state_dir: &Path) -> anyhow::Result<Observation> {
     let read = || anyhow::Ok(Originals::read(&mut Linux::new()?, state_dir)?);
-    // Who may not read it may change nothing, either, and `run` says so.
-    let originals =
-        read().inspect_err(|error| tracing::debug!("no originals: {error:#}")).unwrap_or_default();
+    let unknown = |error: &_| {
+        tracing::warn!("what an agent set here counts as the host's word, for it is not known: {error:#}")
+    };
+    let originals = read().inspect_err(unknown).unwrap_or_default();
     let seen = glance(true, &Detail::All)?;
     Ok(as_found(seen, |target, knob, now| originals.found(target, knob, now)))
 }
