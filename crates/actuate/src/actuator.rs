@@ -194,12 +194,9 @@ impl<K: Kernel> Actuator<K> {
     pub fn found(&self, target: &Target, knob: Knob, now: Option<Setting>) -> Option<&Setting> {
         let entry = &self.entries[self.entry_of(target, knob)?];
         let is_ours = |now: &Setting| entry.wrote.contains(now) || entry.is_loan(now);
-        let may_be = match entry.state {
-            // Somebody else's was found there.
-            State::Disputed(_) => now.as_ref().is_none_or(is_ours),
-            _ => entry.state.may_be_ours() || now.as_ref().is_some_and(is_ours),
-        };
-        may_be.then_some(&entry.original)
+        let theirs = matches!(entry.state, State::Disputed(_)) && now.is_some();
+        let may_be = entry.state.may_be_ours() && !theirs;
+        (may_be || now.as_ref().is_some_and(is_ours)).then_some(&entry.original)
     }
 
     /// What is there instead of a change's value, where that is not there although it was set. If nobody here took it back, it is
