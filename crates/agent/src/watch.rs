@@ -132,7 +132,7 @@ impl Agent {
         let mut basis = match self.basis_taken_over() {
             Some(basis) => basis,
             None if self.kept.is_some() => self.basis(false, watcher)?,
-            None => self.decide_and_tell(None, watcher)?,
+            None => self.decide_and_tell(None, None, watcher)?,
         };
         if self.config.once {
             return self.note_end();
@@ -191,7 +191,7 @@ impl Agent {
             if let Some(why) = why {
                 self.take_back(why, &measured, watcher);
                 // What else could help is decided again.
-                basis = self.decide_and_tell(None, watcher)?;
+                basis = self.decide_and_tell(None, None, watcher)?;
                 before = self.begin_window()?;
                 continue;
             }
@@ -210,7 +210,7 @@ impl Agent {
                     self.take_back(OTHERS_CAME.to_owned(), &measured, watcher);
                     // Nothing speaks against it elsewhere.
                     self.decisions.barred.remove(&name);
-                    basis = self.decide_and_tell(None, watcher)?;
+                    basis = self.decide_and_tell(None, None, watcher)?;
                     before = self.begin_window()?;
                     continue;
                 }
@@ -238,16 +238,12 @@ impl Agent {
                 }
                 let last = basis.in_vain.filter(|_| !hotplug);
                 let load_pct = self.scope_load(&measured.observation);
-                basis = self.decide_and_tell(last, watcher)?;
+                basis = self.decide_and_tell(last, Some(load_pct), watcher)?;
                 patience = match basis.in_vain {
                     Some(_) if basis.in_vain == last => patience,
                     Some(_) if again => longer(patience),
                     _ => REST,
                 };
-                // Work that was the reason may have ended before the trial did.
-                if basis.in_vain != last {
-                    basis.in_vain = basis.in_vain.map(|in_vain| in_vain.held_at(load_pct));
-                }
                 drifting = 0;
                 before = self.begin_window()?;
             } else if let Some(why) = objection.flatten() {
@@ -256,13 +252,13 @@ impl Agent {
                 if self.has_background() {
                     // A trial costs the services: what does not help is not repeated for ever.
                     let before = self.plan.clone();
-                    basis = self.decide_and_tell(None, watcher)?;
+                    basis = self.decide_and_tell(None, None, watcher)?;
                     patience = if self.plan == before { longer(patience) } else { REST };
                 } else {
                     self.recheck(watcher)?;
                     // Settings that fail are gone already; what else could help is then decided again.
                     if self.plan.is_default() {
-                        basis = self.decide_and_tell(None, watcher)?;
+                        basis = self.decide_and_tell(None, None, watcher)?;
                     }
                 }
                 before = self.begin_window()?;
@@ -309,10 +305,11 @@ impl Agent {
         Ok(())
     }
 
-    /// Decides, after these trials in vain.
+    /// Decides, after these trials in vain, because of this load: work that is the reason may end before the trial does.
     fn decide_and_tell(
         &mut self,
         before: Option<InVain>,
+        because_of_pct: Option<f64>,
         watcher: &mut dyn Watcher,
     ) -> Result<Basis, AgentError> {
         let outcome = self.decide(watcher)?;
@@ -336,10 +333,14 @@ impl Agent {
         if outcome.is_ok() && self.plan.is_default() {
             let load_pct = basis.host.as_ref().map_or(0.0, |host| host.load_pct);
             let loads = before.map_or((load_pct, load_pct), |before| before.loads);
-            basis.in_vain = Some(InVain { at: ended, loads }.held_at(load_pct));
-        } else if idle || matches!(outcome, Err(NoTrial::NoTask)) {
+            let in_vain = InVain { at: ended, loads }.held_at(load_pct);
+            basis.in_vain = Some(because_of_pct.map_or(in_vain, |pct| in_vain.held_at(pct)));
+        } else if idle {
             // A load that comes and goes is no other load each time.
             basis.in_vain = before;
+        } else if matches!(outcome, Err(NoTrial::NoTask)) {
+            // Nor is one that is gone; what its absence leaves is not decided again at once.
+            basis.in_vain = before.map(|before| InVain { at: ended, ..before });
         }
         Ok(basis)
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{SetReport, Verdict};
-use evenkeel_base::{Change, FollowingLimit, GroupRef, Knob, Observation, Plan, Setting, Target};
+use evenkeel_base::{Change, CpuQuota, FollowingLimit, GroupRef, Knob, Observation, Plan, Setting, Target};
 use evenkeel_bpf::quota_use::{self, QuotaUse};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchy;
@@ -46,8 +46,8 @@ pub(crate) struct Headroom {
     limits: Vec<FollowingLimit>,
     /// A quota came or went, or a plan with one that is gone was set again.
     restate: bool,
-    /// Of cgroups with a shared quota: whether there is one, as was known last.
-    told: BTreeMap<String, bool>,
+    /// Shared quotas as they were known last, by the cgroups that have them.
+    known: BTreeMap<String, CpuQuota>,
     /// Why limits do not follow, said once.
     refused: bool,
     notes: Vec<String>,
@@ -68,7 +68,10 @@ impl Headroom {
     fn count(&mut self) -> Result<(), String> {
         let Some(first) = self.limits.first().filter(|_| self.follows()).cloned() else { return Ok(()) };
         // What is gone needs no limit, and may come again.
-        let Some(of) = self.counted(&first.above) else { return Ok(()) };
+        let Some(of) = self.counted(&first.above) else {
+            self.programs = None;
+            return Ok(());
+        };
         if self.programs.as_ref().is_none_or(|known| known.of != of) {
             self.programs = None;
             self.programs = Some(Self::start(&first, of)?);
@@ -114,7 +117,12 @@ impl Headroom {
         // One that somebody else sets, or that is gone, is left alone.
         let targets: Vec<Target> = changes.into_iter().map(|change| change.target).collect();
         let was_set = |limit: &FollowingLimit| targets.contains(&Target::Group(limit.group.clone()));
+        let before = self.limits.len();
         self.limits.retain(|limit| !was_set(limit) || is_in_force(limit, &report));
+        if self.limits.len() < before {
+            // Those that are left may be for another quota.
+            self.programs = None;
+        }
     }
 
     /// Whoever made the quota may have changed it: what is left is left of the new one, and the programs are to begin again.
@@ -129,8 +137,7 @@ impl Headroom {
                 self.restate |= had != has;
             }
             let path = &limit.above.path;
-            // Plans that are set in turns have the quota of when they were made, each time.
-            if self.told.insert(path.clone(), has).unwrap_or(had) != has {
+            if self.known.insert(path.clone(), quota).map_or(had, |known| known.pct().is_some()) != has {
                 self.notes.push(match has {
                     false => {
                         format!("cgroup:{path} has no quota any more: background work is not limited for it")
@@ -226,12 +233,11 @@ impl Component for Headroom {
     }
 
     fn learn(&mut self, plan: &Plan, report: &SetReport) {
-        let before = std::mem::take(&mut self.limits);
         self.limits = plan.follow.iter().filter(|limit| is_in_force(limit, report)).cloned().collect();
         // The plan has the quota of when it was made.
         for limit in &mut self.limits {
-            if let Some(before) = before.iter().find(|before| before.above == limit.above) {
-                limit.quota = before.quota;
+            if let Some(known) = self.known.get(&limit.above.path) {
+                limit.quota = *known;
             }
             self.restate |= limit.quota.pct().is_none();
         }
@@ -246,7 +252,7 @@ impl Component for Headroom {
 #[cfg(test)]
 mod tests {
     use evenkeel_actuate::ChangeOutcome;
-    use evenkeel_base::{CpuQuota, Limit};
+    use evenkeel_base::Limit;
 
     use super::*;
     use crate::testing;
