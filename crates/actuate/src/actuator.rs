@@ -193,10 +193,9 @@ impl<K: Kernel> Actuator<K> {
     /// What was found where a value of ours may be, which is this one now if it was read. One of before may have gone since then.
     pub fn found(&self, target: &Target, knob: Knob, now: Option<Setting>) -> Option<&Setting> {
         let entry = &self.entries[self.entry_of(target, knob)?];
-        let is_ours = |now: &Setting| entry.wrote.contains(now) || entry.is_loan(now);
         let theirs = matches!(entry.state, State::Disputed(_)) && now.is_some();
         let may_be = entry.state.may_be_ours() && !theirs;
-        (may_be || now.as_ref().is_some_and(is_ours)).then_some(&entry.original)
+        (may_be || now.is_some_and(|now| entry.was_ours(&now))).then_some(&entry.original)
     }
 
     /// What is there instead of a change's value, where that is not there although it was set. If nobody here took it back, it is

@@ -239,10 +239,6 @@ impl FileMedium {
         }
     }
 
-    fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
-        read(&self.dir, name, most)
-    }
-
     /// Writes a file of the first name and gives it the second one.
     fn put(&self, (fresh, name): (&str, &str), bytes: &[u8], survives: Survives) -> io::Result<File> {
         let written = (|| {
@@ -292,7 +288,7 @@ fn into_io(error: OpenError) -> io::Error {
 
 impl Medium for FileMedium {
     fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
-        self.read(JOURNAL, u64::MAX)
+        read(&self.dir, JOURNAL, u64::MAX)
     }
 
     fn replace(&mut self, bytes: &[u8], survives: Survives) -> io::Result<()> {
@@ -336,7 +332,7 @@ impl Medium for FileMedium {
     }
 
     fn load_decision(&mut self) -> io::Result<Option<Vec<u8>>> {
-        self.read(DECISION, MOST_DECISION)
+        read(&self.dir, DECISION, MOST_DECISION)
     }
 
     fn replace_decision(&mut self, bytes: &[u8]) -> io::Result<()> {

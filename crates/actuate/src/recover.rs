@@ -97,7 +97,7 @@ impl Originals {
     /// What was found where this is now, if that may be the agent's.
     pub fn found(&self, target: &Target, knob: Knob, now: Option<Setting>) -> Option<&Setting> {
         let entry = self.0.get(&(target.clone(), knob))?;
-        now.is_some_and(|now| entry.wrote.contains(&now)).then_some(&entry.original)
+        now.is_some_and(|now| entry.was_ours(&now)).then_some(&entry.original)
     }
 }
 

@@ -126,6 +126,11 @@ impl Entry {
             && matches!(self.state, State::Ours(_) | State::Disputed(_) | State::Foreign)
     }
 
+    /// Whether a value is one that was ours at any time.
+    pub fn was_ours(&self, present: &Setting) -> bool {
+        self.wrote.contains(present) || self.is_loan(present)
+    }
+
     /// Whether a value is one that only an instant of a loan leaves.
     pub fn is_loan(&self, present: &Setting) -> bool {
         matches!(present, Setting::Affinity(cpus) if cpus.len() == 1 && cpus.is_subset(&self.lent))

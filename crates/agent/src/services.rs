@@ -77,7 +77,7 @@ impl Agent {
         let is_service = |task: &TaskView| self.config.service_of(task, observation).is_some();
         let all = self.without(observation, |_| true);
         let stayed = std::mem::replace(came, all.is_some());
-        if stayed { all } else { self.without(observation, is_service) }
+        if stayed || all.is_none() { all } else { self.without(observation, is_service) }
     }
 
     fn without(&self, observation: &Observation, frees: impl Fn(&TaskView) -> bool) -> Option<Plan> {

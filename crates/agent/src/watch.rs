@@ -132,7 +132,7 @@ impl Agent {
         let mut basis = match self.basis_taken_over() {
             Some(basis) => basis,
             None if self.kept.is_some() => self.basis(false, watcher)?,
-            None => self.decide_and_tell(None, None, watcher)?,
+            None => self.decide_and_tell(watcher)?,
         };
         if self.config.once {
             return self.note_end();
@@ -191,7 +191,7 @@ impl Agent {
             if let Some(why) = why {
                 self.take_back(why, &measured, watcher);
                 // What else could help is decided again.
-                basis = self.decide_and_tell(None, None, watcher)?;
+                basis = self.decide_and_tell(watcher)?;
                 before = self.begin_window()?;
                 continue;
             }
@@ -210,7 +210,7 @@ impl Agent {
                     self.take_back(OTHERS_CAME.to_owned(), &measured, watcher);
                     // Nothing speaks against it elsewhere.
                     self.decisions.barred.remove(&name);
-                    basis = self.decide_and_tell(None, None, watcher)?;
+                    basis = self.decide_and_tell(watcher)?;
                     before = self.begin_window()?;
                     continue;
                 }
@@ -238,7 +238,7 @@ impl Agent {
                 }
                 let last = basis.in_vain.filter(|_| !hotplug);
                 let load_pct = self.scope_load(&measured.observation);
-                basis = self.decide_and_tell(last, Some(load_pct), watcher)?;
+                basis = self.decide_after(last, Some(load_pct), watcher)?;
                 patience = match basis.in_vain {
                     Some(_) if basis.in_vain == last => patience,
                     Some(_) if again => longer(patience),
@@ -252,13 +252,13 @@ impl Agent {
                 if self.has_background() {
                     // A trial costs the services: what does not help is not repeated for ever.
                     let before = self.plan.clone();
-                    basis = self.decide_and_tell(None, None, watcher)?;
+                    basis = self.decide_and_tell(watcher)?;
                     patience = if self.plan == before { longer(patience) } else { REST };
                 } else {
                     self.recheck(watcher)?;
                     // Settings that fail are gone already; what else could help is then decided again.
                     if self.plan.is_default() {
-                        basis = self.decide_and_tell(None, None, watcher)?;
+                        basis = self.decide_and_tell(watcher)?;
                     }
                 }
                 before = self.begin_window()?;
@@ -305,8 +305,12 @@ impl Agent {
         Ok(())
     }
 
+    fn decide_and_tell(&mut self, watcher: &mut dyn Watcher) -> Result<Basis, AgentError> {
+        self.decide_after(None, None, watcher)
+    }
+
     /// Decides, after these trials in vain, because of this load: work that is the reason may end before the trial does.
-    fn decide_and_tell(
+    fn decide_after(
         &mut self,
         before: Option<InVain>,
         because_of_pct: Option<f64>,

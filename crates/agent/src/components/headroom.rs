@@ -112,13 +112,12 @@ impl Headroom {
     }
 
     fn set(&mut self, left_pct: f64, controls: &mut Controls) {
+        let Some(above) = self.limits.first().map(|limit| limit.above.clone()) else { return };
         let changes: Vec<Change> = self.followed().map(|limit| change_at(limit, left_pct)).collect();
         let report = controls.amend(&changes);
         // One that somebody else sets, or that is gone, is left alone.
-        let targets: Vec<Target> = changes.into_iter().map(|change| change.target).collect();
-        let was_set = |limit: &FollowingLimit| targets.contains(&Target::Group(limit.group.clone()));
         let before = self.limits.len();
-        self.limits.retain(|limit| !was_set(limit) || is_in_force(limit, &report));
+        self.limits.retain(|limit| limit.above != above || is_in_force(limit, &report));
         if self.limits.len() < before {
             // Those that are left may be for another quota.
             self.programs = None;

@@ -218,13 +218,13 @@ impl ScopeGovernor {
         Self { instance, services, idle: "not looked yet".to_owned(), ..Self::default() }
     }
 
-    /// Finds the scope's cgroup again. `found` says what quota was found at a cgroup where one of ours may be.
+    /// Finds the scope's cgroup again.
     fn follow(
         &mut self,
         scope: &Scope,
         observation: &Observation,
         hierarchies: &Hierarchies,
-        found: &dyn Fn(&GroupView) -> Option<CpuQuota>,
+        controls: &Controls,
     ) {
         let Some(cpu) = &hierarchies.cpu else { return self.rest("there is no cpu controller".to_owned()) };
         let group = match group_of(scope, observation) {
@@ -253,7 +253,8 @@ impl ScopeGovernor {
             return;
         }
         let target = group.reference();
-        let original = found(group)
+        let original = controls
+            .found_quota(group)
             .or_else(|| quota_now(cpu, &group.path))
             .or(group.quota)
             .unwrap_or(CpuQuota::UNLIMITED);
@@ -376,8 +377,7 @@ impl Component for ScopeGovernor {
     fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
         let was = self.change();
         if let Some(hierarchies) = seen.hierarchies {
-            let found = |group: &GroupView| controls.found_quota(group);
-            self.follow(seen.scope, seen.observation, hierarchies, &found);
+            self.follow(seen.scope, seen.observation, hierarchies, controls);
         }
         if was.is_some() && self.change().is_none() { Next::SetAll } else { Next::Stays }
     }

@@ -127,14 +127,20 @@ fn services_need_a_decision_where_they_wait_and_something_could_help() {
     );
 }
 
-/// A trial that could not decide is no verdict for good, and one a minute would cost the services.
-#[test]
-fn services_that_wait_are_tried_for_again_after_a_trial_in_vain() {
+/// Its background work uses 80 % of a CPU.
+fn with_a_service_that_waits() -> (Agent, Observation) {
     let mut agent = agent_of_services();
     let mut seen = host(&[(7, 80.0, None)]);
     seen.tasks.push(testing::task(20, "api", 2));
     agent.components.latency_slos.meet(&seen);
     wait(&mut agent, 9_000_000, 100);
+    (agent, seen)
+}
+
+/// A trial that could not decide is no verdict for good, and one a minute would cost the services.
+#[test]
+fn services_that_wait_are_tried_for_again_after_a_trial_in_vain() {
+    let (mut agent, seen) = with_a_service_that_waits();
     let in_vain = |at| Basis { in_vain: Some(InVain { at, loads: (80.0, 80.0) }), ..basis(80.0, false) };
     let (before, now) = (basis(80.0, false), in_vain(Instant::now()));
     let needs = |agent: &Agent, basis, patience| agent.drift(basis, &seen, patience);
@@ -154,11 +160,7 @@ fn services_that_wait_are_tried_for_again_after_a_trial_in_vain() {
 /// Load that comes and goes would otherwise be a reason for a trial in vain each minute.
 #[test]
 fn a_load_that_was_tried_in_vain_is_none_that_has_changed() {
-    let mut agent = agent_of_services();
-    let mut seen = host(&[(7, 80.0, None)]);
-    seen.tasks.push(testing::task(20, "api", 2));
-    agent.components.latency_slos.meet(&seen);
-    wait(&mut agent, 9_000_000, 100);
+    let (agent, mut seen) = with_a_service_that_waits();
     let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
     let mut why = |at: Instant, idle, load_pct: f64, patience| {
         seen.tasks[0].cpu_pct = load_pct;
