@@ -59,6 +59,8 @@ if [ "$numa" != none ]; then
 fi
 
 append="console=$console quiet loglevel=3 panic=-1 rdinit=/init results=$results cgroup_layout=$cgroup"
+# qemu's threads lock each other up at times (both CPUs in stop_machine): the machine ends after a minute of that, not at its limit.
+append="$append softlockup_panic=1 watchdog_thresh=30"
 [ "$cgroup" != v2 ] || append="$append cgroup_no_v1=all"
 append="$append $(setting cmdline)"
 
