@@ -25,8 +25,11 @@ if [ "${1:-}" = --only ]; then
 fi
 
 started=$SECONDS
-scripts/packages.sh build test
+scripts/packages.sh build
 need_cargo
+# Only what follows clippy needs these; they are fetched while it works.
+scripts/packages.sh test &
+packages=$!
 
 target=$(target_dir)
 mkdir -p "$target"
@@ -64,11 +67,13 @@ step() {
 }
 
 if [ -n "$only" ]; then
+    wait "$packages"
     tests=(cargo test --locked --test "$only" --no-fail-fast "${options[@]}")
 else
     step formatting cargo fmt --all --check
-    step dependencies scripts/unused-dependencies.py
     step clippy cargo clippy --locked --workspace --all-targets -- -D warnings
+    wait "$packages"
+    step dependencies scripts/unused-dependencies.py
     tests=(cargo test --locked --workspace --no-fail-fast)
 fi
 run_tests() { "${tests[@]}" 2>&1 | tee -a "$log"; }
