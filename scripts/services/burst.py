@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What clients feel of a quota that is enough on average and not at every moment, and what `evenkeel run` makes of it.
 
-  scripts/services/burst.py --evenkeel BINARY --client OPEN_LOOP [--service nginx] [--share 0.3] [--quota 0.4] [--rounds 10]
+  scripts/services/burst.py --evenkeel BINARY --client OPEN_LOOP [--service nginx] [--share 0.34] [--quota 0.4] [--rounds 10]
                             [--seconds 10] [--json FILE]
 
 Requests come at random, independent of each other, and take SHARE of a CPU; the service has a QUOTA (CPUs, in 100 ms). nginx compresses a
@@ -120,10 +120,10 @@ def arm(name, args, asked, work):
 def main():
     parser = options(__doc__, rounds=10)
     parser.add_argument("--service", default="nginx", choices=KINDS)
-    parser.add_argument("--share", type=float, default=0.3)
+    parser.add_argument("--share", type=float, default=0.34)
     parser.add_argument("--quota", type=float, default=0.4)
     parser.add_argument("--seconds", type=int, default=10)
-    parser.add_argument("--decide", type=int, default=90)
+    parser.add_argument("--decide", type=int, default=150)
     args = parser.parse_args()
     rounds = []
     with Workspace("service", "neighbour", "clients", "batch") as work:

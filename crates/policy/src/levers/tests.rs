@@ -289,6 +289,10 @@ fn burst_is_for_who_is_throttled_below_his_quota() {
     };
     let Some(Setting::Quota(set)) = propose(&|_| {}) else { panic!("nothing is proposed") };
     assert_eq!((set.quota_usec.value(), set.burst_usec), (Some(50_000), 50_000));
+    assert!(
+        propose(&|group| group.cpu_pct = Some(47.0)).is_some(),
+        "seconds of much use are no reason against it"
+    );
     assert_eq!(propose(&|group| group.cpu_pct = Some(49.0)), None, "nothing is left to save up");
     assert_eq!(propose(&|group| group.throttled_periods = Some((0, 10))), None);
     assert_eq!(propose(&|group| group.quota = None), None);
