@@ -128,9 +128,10 @@ impl Keeper {
         &self.layout.costs
     }
 
-    /// Whether anything is promised, here or by a label.
+    /// Whether anything is promised, here or by a label, or was at the last look: what kept it is to go.
     pub fn is_needed(&self, observation: &Observation) -> bool {
         !self.guarantees.is_empty()
+            || !self.layout.owner.is_empty()
             || (self.config.labels.is_some()
                 && (observation.containers.iter().any(|c| is_labelled(&c.labels))
                     || observation.pods.iter().any(|p| is_labelled(&p.annotations))))

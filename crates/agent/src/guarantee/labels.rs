@@ -136,3 +136,61 @@ pub fn wait_ns(text: &str) -> Result<u64, String> {
         Err(format!("{text:?} cannot be promised: 0.1 ms to 10 s can"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_base::{ContainerView, SchedAttr, TaskView};
+    use evenkeel_observe::Detail;
+
+    use super::*;
+    use crate::component::{Component, Next, Seen};
+    use crate::config::Config;
+    use crate::controls::Controls;
+    use crate::guarantee::{Guarantees, Promises};
+    use crate::testing;
+    use crate::trusted::Trusted;
+
+    /// What gave way to it gives way to nobody then.
+    #[test]
+    fn what_keeps_the_last_label_goes_with_its_container() {
+        let scope = Scope::parse(&["cgroup:/a", "cgroup:/b"]).unwrap();
+        let trusted = Trusted { runtimes: vec!["docker".into()], ..Trusted::default() };
+        let max = "100%".parse().unwrap();
+        let labels = Some(LabelRules { trusted, max, total: None, wait_p99_ns: None });
+        let guarantees = Guarantees { labels, ..Guarantees::default() };
+        let config = Config { guarantees, ..Config::new(scope.clone(), "/nonexistent") };
+        let mut promises = Promises::new(&config, false);
+        let mut controls = Controls::none(false);
+        let mut look = |host: &Observation| {
+            controls.observe(host, &scope, &[], false, None);
+            promises.with_missing(&Detail::None, host);
+            let next = promises
+                .on_window(Seen { observation: host, scope: &scope, hierarchies: None }, &mut controls);
+            (next, promises.changes().len(), promises.keeper().governs(testing::task(10, "web", 1).id))
+        };
+        let mut host = testing::observation(&[("/", None), ("/a", Some(0)), ("/b", Some(0))]);
+        for (group, raw) in host.groups[1..].iter_mut().zip([100, 10_000]) {
+            (group.raw_weight, group.load_weight) = (Some(raw), Some(raw));
+        }
+        let busy = |pid, group| TaskView {
+            sched: Some(SchedAttr::DEFAULT),
+            cpu_pct: 50.0,
+            wait_pct: Some(50.0),
+            ..testing::task(pid, "web", group)
+        };
+        host.tasks = vec![TaskView { container: Some(0), ..busy(10, 1) }, busy(11, 2)];
+        host.containers = vec![ContainerView {
+            labels: vec![(CPU_LABEL.to_owned(), "80%".to_owned())],
+            group: Some(1),
+            ..ContainerView::of("a", "docker")
+        }];
+        let (next, changes, governs) = look(&host);
+        assert!(next == Next::Stays && changes > 0 && governs, "{changes}");
+        host.containers.clear();
+        host.tasks.remove(0);
+        host.groups.remove(1);
+        host.tasks[0].group = Some(1);
+        assert_eq!(look(&host), (Next::SetAll, 0, false));
+        assert_eq!(look(&host), (Next::Stays, 0, false));
+    }
+}
