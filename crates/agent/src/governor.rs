@@ -81,20 +81,21 @@ const MARGIN_OWNED: f64 = 0.04;
 /// ... and least time between two small changes, seconds.
 const REST_OWNED_S: f64 = 2.0;
 
-/// Counters of the host, seconds.
+/// Counters of the host by CPU, seconds. Those of a CPU that is offline are missing, and go on where they were.
 #[derive(Debug, Clone, Default)]
 struct HostTimes {
     busy_s: BTreeMap<u32, f64>,
-    steal_s: Option<f64>,
+    /// `None` where the hypervisor does not tell.
+    steal_s: Option<BTreeMap<u32, f64>>,
 }
 
 impl HostTimes {
     fn read() -> Option<Self> {
         let stat = proc_stat::read(&Root::host()).ok()?;
-        let steal: Option<u64> = stat.cpus.iter().map(|c| c.steal_ns).sum();
+        let seconds = |ns: u64| ns as f64 / 1e9;
         Some(Self {
-            busy_s: stat.cpus.iter().map(|c| (c.cpu, c.busy_ns as f64 / 1e9)).collect(),
-            steal_s: steal.map(|ns| ns as f64 / 1e9),
+            busy_s: stat.cpus.iter().map(|c| (c.cpu, seconds(c.busy_ns))).collect(),
+            steal_s: stat.cpus.iter().map(|c| Some((c.cpu, seconds(c.steal_ns?)))).collect(),
         })
     }
 }
@@ -304,17 +305,18 @@ impl Auto {
         host: Option<(&HostTimes, &HostTimes)>,
         (late, slow): (f64, f64),
     ) -> DemandSample {
-        let busy: BTreeMap<u32, f64> = host.map_or_else(BTreeMap::new, |(then, now)| {
-            let within = |cpu: u32| self.within.as_ref().is_none_or(|cpus| cpus.contains(cpu));
-            let since = |(cpu, busy): (&u32, &f64)| Some((*cpu, busy - then.busy_s.get(cpu)?));
-            now.busy_s.iter().filter(|(cpu, _)| within(**cpu)).filter_map(since).collect()
-        });
+        let within = |cpu: u32| self.within.as_ref().is_none_or(|cpus| cpus.contains(cpu));
+        let grown = |now: &BTreeMap<u32, f64>, then: &BTreeMap<u32, f64>| -> BTreeMap<u32, f64> {
+            let since = |(cpu, now): (&u32, &f64)| Some((*cpu, now - then.get(cpu)?));
+            now.iter().filter(|(cpu, _)| within(**cpu)).filter_map(since).collect()
+        };
+        let busy = host.map_or_else(BTreeMap::new, |(then, now)| grown(&now.busy_s, &then.busy_s));
+        let steal = host.and_then(|(then, now)| Some(grown(now.steal_s.as_ref()?, then.steal_s.as_ref()?)));
         let room = Room::of(&busy, on, got_s, seconds, &mut self.ahead_s);
         // What other programs of this host took is not stolen.
         let wanted = room.wanted_s.min(most_s).max(got_s);
         let mut look = DemandSample { at_s: 0.0, seconds, got_s, wanted_s: wanted };
-        let counted =
-            host.and_then(|(then, now)| Some((now.steal_s? - then.steal_s?).max(0.0))).unwrap_or(0.0);
+        let counted: f64 = steal.unwrap_or_default().values().map(|stolen| stolen.max(0.0)).sum();
         if counted > LITTLE * seconds {
             // Shared out by what was used; what waited is the same time seen from the other side.
             let busy = (got_s + room.others_s).max(1e-9);
@@ -428,62 +430,4 @@ impl Auto {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Share of what is wanted that seems stolen from one thread on CPU 0 that always wants to run, next to others that take these
-    /// shares of CPUs 0 and 1, while so much is really stolen. The host's counters have steps, and are read late.
-    fn seems_stolen(others: [f64; 2], stolen: f64) -> f64 {
-        let mut auto = Auto::new((2.0, None), Duration::from_millis(100), None, Purpose::default()).unwrap();
-        let ran = 1.0 - others[0] - stolen;
-        let at = |look: u32| 0.103 * f64::from(look) + 0.001 * f64::from(look * 37 % 11);
-        let counted = |look: u32| {
-            let read_s = at(look) + 0.002 * f64::from(look * 29 % 13);
-            let steps = |share: f64| (100.0 * share * read_s + 0.3).floor() / 100.0;
-            let busy_s = BTreeMap::from([(0, steps(others[0] + ran)), (1, steps(others[1]))]);
-            HostTimes { busy_s, steal_s: None }
-        };
-        let mut sum = (0.0, 0.0);
-        for look in 0..200 {
-            let (host, seconds) = ((counted(look), counted(look + 1)), at(look + 1) - at(look));
-            let on = BTreeMap::from([(0, OnCpu { ran_s: seconds * ran, wanted_s: seconds })]);
-            let sample = auto.weigh(
-                (seconds, 2.0 * seconds),
-                seconds * ran,
-                &on,
-                Some((&host.0, &host.1)),
-                (0.0, 0.0),
-            );
-            sum = (sum.0 + sample.got_s, sum.1 + sample.wanted_s);
-        }
-        1.0 - sum.0 / sum.1
-    }
-
-    #[test]
-    fn what_others_use_is_not_stolen_however_little_it_is() {
-        for others in [[0.0, 0.0], [0.045, 0.045], [0.09, 0.0], [0.15, 0.0], [0.09, 0.5], [0.74, 1.0]] {
-            let stolen = seems_stolen(others, 0.0);
-            assert!(stolen < 0.02, "{others:?}: {stolen}");
-        }
-        // And what is stolen is not others'.
-        for others in [[0.0, 0.0], [0.05, 0.0], [0.0, 0.9]] {
-            let stolen = seems_stolen(others, 0.4);
-            assert!((0.36..0.46).contains(&stolen), "{others:?}: {stolen}");
-        }
-        // Next to others on the same CPU, by whose waits is not known: what nobody used is.
-        let stolen = seems_stolen([0.5, 0.0], 0.4);
-        assert!((0.75..0.85).contains(&stolen), "{stolen}");
-        // A hundredth that nobody used is as much as the thread got, and nothing to speak of.
-        let stolen = seems_stolen([0.98, 0.0], 0.01);
-        assert!(stolen < 0.02, "{stolen}");
-    }
-
-    #[test]
-    fn a_busy_sibling_steals_nothing_and_a_hypervisor_that_hides_does() {
-        let mut auto = Auto::new((1.0, None), Duration::from_millis(100), None, Purpose::default()).unwrap();
-        let on = BTreeMap::from([(0, OnCpu { ran_s: 0.1, wanted_s: 0.1 })]);
-        let mut got = |slow: f64| auto.weigh((0.1, 1.0), 0.1, &on, None, (0.0, slow)).got_s;
-        assert_eq!((got(0.0), got(0.45)), (0.1, 0.1));
-        assert!((got(0.97) - 0.003).abs() < 1e-9);
-    }
-}
+mod tests;
