@@ -71,6 +71,9 @@ const LEAST: Duration = Duration::from_millis(60);
 const AHEAD_S: f64 = 0.1;
 /// Share of the time that is no theft worth a word, by the host's counters.
 const LITTLE: f64 = 0.02;
+/// A look that comes later than this says nothing of what was stolen: a token of throttled CPU wakes this loop sooner, so that
+/// somebody had stopped it.
+const STOPPED_S: f64 = 10.0;
 /// Lateness of a look that is usual, seconds.
 const USUAL_S: f64 = 0.03;
 /// Share of the run time in which a probe says nothing was done, from which that is stolen. Less than that is also what a
@@ -313,6 +316,9 @@ impl Auto {
         let busy = host.map_or_else(BTreeMap::new, |(then, now)| grown(&now.busy_s, &then.busy_s));
         let steal = host.and_then(|(then, now)| Some(grown(now.steal_s.as_ref()?, then.steal_s.as_ref()?)));
         let room = Room::of(&busy, on, got_s, seconds, &mut self.ahead_s);
+        if seconds > STOPPED_S {
+            return DemandSample { at_s: 0.0, seconds, got_s, wanted_s: got_s };
+        }
         // What other programs of this host took is not stolen.
         let wanted = room.wanted_s.min(most_s).max(got_s);
         let mut look = DemandSample { at_s: 0.0, seconds, got_s, wanted_s: wanted };

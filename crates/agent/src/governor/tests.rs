@@ -16,13 +16,8 @@ fn seems_stolen(others: [f64; 2], stolen: f64) -> f64 {
     for look in 0..200 {
         let (host, seconds) = ((counted(look), counted(look + 1)), at(look + 1) - at(look));
         let on = BTreeMap::from([(0, OnCpu { ran_s: seconds * ran, wanted_s: seconds })]);
-        let sample = auto.weigh(
-            (seconds, 2.0 * seconds),
-            seconds * ran,
-            &on,
-            Some((&host.0, &host.1)),
-            (0.0, 0.0),
-        );
+        let sample =
+            auto.weigh((seconds, 2.0 * seconds), seconds * ran, &on, Some((&host.0, &host.1)), (0.0, 0.0));
         sum = (sum.0 + sample.got_s, sum.1 + sample.wanted_s);
     }
     1.0 - sum.0 / sum.1
@@ -64,6 +59,20 @@ fn steal_of_cpus_that_the_governed_do_not_use_and_of_before_is_not_theirs() {
     assert_eq!(wanted(&[1.0, 1.0, 1.0, 1.0], &[1.0, 1.0, 1.09, 1.09]), 0.1);
     assert_eq!(wanted(&[1.0], &[1.0, 900.0]), 0.1, "CPU 1 is back");
     assert_eq!(wanted(&[1.0, 900.0], &[1.0]), 0.1);
+}
+
+#[test]
+fn nothing_is_stolen_while_this_loop_was_stopped() {
+    let period = Duration::from_millis(100);
+    let mut auto = Auto::new((2.0, None), period, None, Purpose::default()).unwrap();
+    // It ran half of ten minutes, and is ready at both ends.
+    let on = BTreeMap::from([(0, OnCpu { ran_s: 300.0, wanted_s: 600.0 })]);
+    let host = |busy: f64| HostTimes { busy_s: [(0, busy)].into(), steal_s: None };
+    let hosts = (host(5.0), host(305.0));
+    let look = auto.weigh((600.0, 1200.0), 300.0, &on, Some((&hosts.0, &hosts.1)), (1.0, 0.0));
+    assert_eq!((look.got_s, look.wanted_s), (300.0, 300.0));
+    let on = BTreeMap::from([(0, OnCpu { ran_s: 5.0, wanted_s: 5.0 })]);
+    assert!(auto.weigh((5.0, 10.0), 5.0, &on, None, (0.9, 0.0)).got_s < 1.0, "a gap in time");
 }
 
 #[test]
