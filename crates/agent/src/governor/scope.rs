@@ -97,7 +97,7 @@ struct Hand<'a> {
     group: &'a mut Group,
     beside: Option<&'a mut Beside>,
     write: &'a mut dyn FnMut(&[Change]) -> SetReport,
-    /// Somebody else's value, or a refusal, after which the cgroup is left alone.
+    /// Somebody else's value, or failure after failure, after which the cgroup is left alone.
     refused: Option<String>,
 }
 
@@ -164,7 +164,11 @@ impl Hand<'_> {
                 Ok(())
             }
             Some(Outcome::Conflict(now)) => Err(self.refuse(format!("somebody else set its quota: {now}"))),
-            Some(Outcome::Refused(why)) => Err(self.refuse(why.clone())),
+            // Somebody else is in the cgroup, or was at the last look: observations say whether he stays.
+            Some(Outcome::Refused(why)) => {
+                self.group.in_force = None;
+                Err(why.clone())
+            }
             // On v1 a group below may have more for a moment. What failed is as found now: what was in force is better.
             Some(Outcome::Failed(error)) => {
                 let why = error.to_string();
@@ -387,14 +391,16 @@ impl Component for ScopeGovernor {
     }
 
     fn learn(&mut self, _plan: &Plan, report: &SetReport) {
-        let Some(AtWork { group, .. }) = &mut self.at_work else { return };
+        let Some(AtWork { auto, group, .. }) = &mut self.at_work else { return };
         let target = Target::Group(group.target.clone());
         let mine =
             |change: &&evenkeel_actuate::ChangeOutcome| change.target == target && change.knob == Knob::Quota;
         match report.changes.iter().find(mine).map(|change| &change.verdict) {
             Some(Outcome::Conflict(now)) => self.leave(&format!("somebody else set its quota: {now}")),
-            // What was refused is as found.
-            Some(Outcome::Failed(_) | Outcome::Gone | Outcome::Refused(_)) => group.in_force = None,
+            // What was refused is as found, and to be set again.
+            Some(Outcome::Failed(_) | Outcome::Gone | Outcome::Refused(_)) => {
+                (group.in_force, auto.limit) = (None, None);
+            }
             _ => {}
         }
     }
@@ -411,29 +417,45 @@ impl Component for ScopeGovernor {
 #[cfg(test)]
 mod tests {
     use evenkeel_actuate::ChangeOutcome;
+    use evenkeel_policy::governor::{Governor, Rules, Threshold};
 
+    use super::super::LEAST;
     use super::*;
 
+    /// Who passes through the cgroup for a moment makes it not the scope's own.
     #[test]
-    fn a_limit_that_was_not_set_with_a_plan_is_not_shown_as_in_force() {
+    fn a_limit_that_was_not_set_is_not_shown_as_in_force_and_set_again() {
         let quota = CpuQuota { quota_usec: Limit::Value(20_000), ..CpuQuota::UNLIMITED };
-        let auto = Auto::new((1.0, None), PERIOD, None, Purpose::default()).unwrap();
+        let mut auto = Auto::new((1.0, None), PERIOD, None, Purpose::default()).unwrap();
+        let known = Some(Threshold::Window { window_s: 10.0, share: 0.2 });
+        auto.governor = Governor::new(Rules { known, margin: 0.0, ..Rules::default() });
         let group = Group {
             target: GroupRef { path: "/work".into(), v2: true },
             counted: Counted::default(),
             inode: 1,
             original: CpuQuota::UNLIMITED,
-            in_force: Some(quota),
+            in_force: None,
             failed: 0,
         };
         let target = Target::Group(group.target.clone());
         let told = told(&auto);
         let mut governor = ScopeGovernor::new(None, Vec::new());
         governor.at_work = Some(AtWork { auto, group, beside: None, told });
-        assert_eq!(governor.standing().limit_pct, Some(20.0));
-        let verdict = Outcome::Refused("outside the scope".into());
-        let outcome = ChangeOutcome { target, knob: Knob::Quota, to: Setting::Quota(quota), verdict };
-        governor.learn(&Plan::default(), &SetReport { changes: vec![outcome], ..SetReport::default() });
+        let report = |verdict: &Outcome| {
+            let (target, to, verdict) = (target.clone(), Setting::Quota(quota), verdict.clone());
+            let outcome = ChangeOutcome { target, knob: Knob::Quota, to, verdict };
+            SetReport { changes: vec![outcome], ..SetReport::default() }
+        };
+        let (refused, unchanged) = (Outcome::Refused("outside the scope".into()), Outcome::Unchanged);
+        let tick = |governor: &mut ScopeGovernor, verdict: &Outcome| {
+            std::thread::sleep(LEAST);
+            governor.tick(Duration::ZERO, &mut |_| report(verdict));
+            governor.standing().limit_pct
+        };
+        assert_eq!(tick(&mut governor, &unchanged), Some(20.0));
+        governor.learn(&Plan::default(), &report(&refused));
         assert_eq!((governor.standing().limit_pct, governor.change().is_none()), (None, true));
+        assert_eq!((tick(&mut governor, &refused), governor.left.is_none()), (None, true));
+        assert_eq!(tick(&mut governor, &unchanged), Some(20.0));
     }
 }
