@@ -44,7 +44,7 @@ pub(crate) struct Headroom {
     programs: Option<Programs>,
     /// Those in force.
     limits: Vec<FollowingLimit>,
-    /// A quota came or went, or a plan with one that is gone was set again.
+    /// A quota came or went, a plan with one that is gone was set again, or a limit was refused.
     restate: bool,
     /// Shared quotas as they were known last, by the cgroups that have them.
     known: BTreeMap<String, CpuQuota>,
@@ -112,16 +112,27 @@ impl Headroom {
     }
 
     fn set(&mut self, left_pct: f64, controls: &mut Controls) {
-        let Some(above) = self.limits.first().map(|limit| limit.above.clone()) else { return };
         let changes: Vec<Change> = self.followed().map(|limit| change_at(limit, left_pct)).collect();
         let report = controls.amend(&changes);
-        // One that somebody else sets, or that is gone, is left alone.
+        self.take_in(&report);
+    }
+
+    /// What came of following. One that somebody else sets, or that is gone, is left alone.
+    fn take_in(&mut self, report: &SetReport) {
+        let Some(above) = self.limits.first().map(|limit| limit.above.clone()) else { return };
         let before = self.limits.len();
-        self.limits.retain(|limit| limit.above != above || is_in_force(limit, &report));
-        if self.limits.len() < before {
+        self.limits.retain(|limit| limit.above != above || stays(limit, report));
+        let refused = self.refused_in(report);
+        if refused || self.limits.len() < before {
             // Those that are left may be for another quota.
             self.programs = None;
         }
+        self.restate |= refused;
+    }
+
+    /// Whether one was refused, for somebody passes through its cgroup: the next look says whether he stays.
+    fn refused_in(&self, report: &SetReport) -> bool {
+        self.limits.iter().any(|limit| matches!(verdict(limit, report), Some(Verdict::Refused(_))))
     }
 
     /// Whoever made the quota may have changed it: what is left is left of the new one, and the programs are to begin again.
@@ -193,12 +204,14 @@ fn in_thousandths(usual: Usual) -> quota_use::Usual {
     quota_use::Usual { least: usual.least as u32, most: usual.most.min(f64::from(u32::MAX)) as u32 }
 }
 
-fn is_in_force(limit: &FollowingLimit, report: &SetReport) -> bool {
-    report.changes.iter().any(|outcome| {
-        let here = matches!(&outcome.target, Target::Group(group) if *group == limit.group);
-        let made = matches!(outcome.verdict, Verdict::Applied(_) | Verdict::Unchanged);
-        here && outcome.knob == Knob::Quota && made
-    })
+fn verdict<'a>(limit: &FollowingLimit, report: &'a SetReport) -> Option<&'a Verdict> {
+    let here = |target: &Target| matches!(target, Target::Group(group) if *group == limit.group);
+    report.changes.iter().rfind(|of| here(&of.target) && of.knob == Knob::Quota).map(|of| &of.verdict)
+}
+
+/// Whether a limit is in force, or to be set again.
+fn stays(limit: &FollowingLimit, report: &SetReport) -> bool {
+    matches!(verdict(limit, report), Some(Verdict::Applied(_) | Verdict::Unchanged | Verdict::Refused(_)))
 }
 
 impl Component for Headroom {
@@ -221,7 +234,7 @@ impl Component for Headroom {
         self.follow_quota(seen.observation);
         let changes = self.restated();
         if !changes.is_empty() {
-            controls.amend(&changes);
+            self.restate = self.refused_in(&controls.amend(&changes));
         }
         if self.programs.as_ref().is_some_and(|programs| programs.wanted.elapsed() > REST) {
             self.programs = None;
@@ -232,7 +245,8 @@ impl Component for Headroom {
     }
 
     fn learn(&mut self, plan: &Plan, report: &SetReport) {
-        self.limits = plan.follow.iter().filter(|limit| is_in_force(limit, report)).cloned().collect();
+        self.limits = plan.follow.iter().filter(|limit| stays(limit, report)).cloned().collect();
+        self.restate |= self.refused_in(report);
         // The plan has the quota of when it was made.
         for limit in &mut self.limits {
             if let Some(known) = self.known.get(&limit.above.path) {
@@ -288,6 +302,33 @@ mod tests {
         host.groups.truncate(1);
         headroom.follow_quota(&host);
         assert_eq!(headroom.limits[0].quota, quota(50_000), "of what is gone nothing is known");
+    }
+
+    /// Who passes through a cgroup of background work makes it not the scope's own.
+    #[test]
+    fn a_limit_that_is_refused_for_a_moment_is_set_again() {
+        let quota = CpuQuota { quota_usec: Limit::Value(100_000), ..CpuQuota::UNLIMITED };
+        let group = |path: &str| GroupRef { path: path.into(), v2: true };
+        let (batch, above, own) = (group("/pod/batch"), group("/pod"), CpuQuota::UNLIMITED);
+        let limit = FollowingLimit { group: batch, above, quota, left_pct: 60.0, part: 0.4, own };
+        let again = change_at(&limit, 60.0);
+        let report = |verdict| {
+            let (target, to) = (again.target.clone(), again.to.clone());
+            SetReport {
+                changes: vec![ChangeOutcome { target, knob: Knob::Quota, to, verdict }],
+                ..SetReport::default()
+            }
+        };
+        let plan = Plan { follow: vec![limit], ..Plan::default() };
+        let mut headroom = Headroom { refused: true, ..Headroom::default() };
+        headroom.learn(&plan, &report(Verdict::Unchanged));
+        assert_eq!(headroom.restated(), []);
+        headroom.take_in(&report(Verdict::Refused("outside the scope".into())));
+        assert_eq!(headroom.restated(), std::slice::from_ref(&again));
+        headroom.learn(&plan, &report(Verdict::Refused("outside the scope".into())));
+        assert_eq!(headroom.restated(), std::slice::from_ref(&again));
+        headroom.take_in(&report(Verdict::Conflict(again.to.clone())));
+        assert!(headroom.limits.is_empty() && headroom.restated().is_empty());
     }
 
     /// A limit is for a quota that others share: without it there is nothing to be left for them.
