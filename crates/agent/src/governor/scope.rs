@@ -9,7 +9,7 @@ use std::time::Duration;
 use evenkeel_actuate::{SetReport, Verdict as Outcome};
 use evenkeel_base::run::{GovernorStatus, RunRecord};
 use evenkeel_base::{
-    Change, CpuQuota, GroupRef, GroupView, Knob, Limit, Observation, Plan, Setting, Target, TaskView,
+    Change, CpuQuota, CpuSet, GroupRef, GroupView, Knob, Limit, Observation, Plan, Setting, Target, TaskView,
 };
 use evenkeel_linux::Root;
 use evenkeel_linux::cgroupfs::read_cpu_limits;
@@ -202,10 +202,11 @@ fn quota_now(cpu: &Hierarchy, path: &str) -> Option<CpuQuota> {
 }
 
 impl AtWork {
-    /// Whether it governs this cgroup, next to the services of this region.
-    fn is_of(&self, inode: u64, region: Option<&GroupView>) -> bool {
+    /// Whether it governs this cgroup on these CPUs, next to the services of this region.
+    fn is_of(&self, inode: u64, cpus: &CpuSet, region: Option<&GroupView>) -> bool {
         let path = self.beside.as_ref().map(Beside::path);
-        self.group.inode == inode && path == region.map(|region| region.path.as_str())
+        let same_cpus = self.auto.within.as_ref() == Some(cpus);
+        self.group.inode == inode && same_cpus && path == region.map(|region| region.path.as_str())
     }
 
     /// Whose the services' processes are now.
@@ -252,7 +253,9 @@ impl ScopeGovernor {
             },
         };
         self.missed = 0;
-        if let Some(at_work) = self.at_work.as_mut().filter(|at_work| at_work.is_of(inode, region)) {
+        let within = region.unwrap_or(group).cpuset.as_ref().unwrap_or(&observation.topology.online);
+        let is_same = |at_work: &&mut AtWork| at_work.is_of(inode, within, region);
+        if let Some(at_work) = self.at_work.as_mut().filter(is_same) {
             at_work.observe(&self.services, observation);
             return;
         }
@@ -262,7 +265,6 @@ impl ScopeGovernor {
             .or_else(|| quota_now(cpu, &group.path))
             .or(group.quota)
             .unwrap_or(CpuQuota::UNLIMITED);
-        let within = region.unwrap_or(group).cpuset.as_ref().unwrap_or(&observation.topology.online);
         let cpus = within.len().max(1) as f64;
         let own = region.map_or(original.pct(), |region| region.quota.as_ref()?.pct());
         let cpus = own.map_or(cpus, |pct| cpus.min(pct / 100.0));
@@ -421,6 +423,32 @@ mod tests {
 
     use super::super::LEAST;
     use super::*;
+
+    /// The kubelet gives containers other CPUs whenever a pod gets some of its own. Waits on CPUs that are not known for what others
+    /// use there would be stolen, all of them.
+    #[test]
+    fn on_other_cpus_everything_is_found_out_again() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("work")).unwrap();
+        let mount_point = root.path().to_str().unwrap().to_owned();
+        let cpu = Some(Hierarchy { mount_point, root: "/".into(), v2: true });
+        let layout = evenkeel_linux::mountinfo::Layout::V2;
+        let hierarchies =
+            Hierarchies { layout, cpu, cpuset: None, cpuacct: None, memory: None, unified: None };
+        let mut host = crate::testing::observation(&[("/", None), ("/work", Some(0))]);
+        host.tasks = vec![crate::testing::task(7, "job", 1)];
+        let (scope, controls) = (Scope::parse(&["cgroup:/work"]).unwrap(), Controls::none(false));
+        let mut governor = ScopeGovernor::new(None, Vec::new());
+        let mut followed = |cpus: &str| {
+            host.groups[1].cpuset = Some(cpus.parse().unwrap());
+            governor.follow(&scope, &host, &hierarchies, &controls);
+            let auto = &governor.at_work.as_ref().unwrap().auto;
+            (auto.cpus, auto.within.as_ref().unwrap().to_string(), governor.notes.len())
+        };
+        assert_eq!(followed("0"), (1.0, "0".to_owned(), 1));
+        assert_eq!(followed("0"), (1.0, "0".to_owned(), 1));
+        assert_eq!(followed("0-1"), (2.0, "0-1".to_owned(), 2));
+    }
 
     /// Who passes through the cgroup for a moment makes it not the scope's own.
     #[test]
