@@ -1,5 +1,6 @@
 //! The loop itself: decide, then watch on: drift, new and ended tasks, hotplug, and whether what was kept still helps.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{SetReport, Verdict};
@@ -65,19 +66,19 @@ struct Basis {
 }
 
 /// Trials that kept nothing, one after the other.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct InVain {
     /// When the last of them ended.
     at: Instant,
-    /// Least and most load that they were held at.
-    loads: (f64, f64),
+    /// Loads that they were held at, percent of one CPU.
+    loads: BTreeSet<u32>,
 }
 
 impl InVain {
     /// They were held at this load, too.
-    fn held_at(self, load_pct: f64) -> Self {
-        let (least, most) = self.loads;
-        Self { loads: (least.min(load_pct), most.max(load_pct)), ..self }
+    fn held_at(mut self, load_pct: f64) -> Self {
+        self.loads.insert(load_pct.round() as u32);
+        self
     }
 
     /// Whether another may be held. What work gets of a full host changes all the time, and a trial costs the services: only a load
@@ -87,8 +88,7 @@ impl InVain {
     }
 
     fn is_new(&self, load_pct: f64) -> bool {
-        let (least, most) = self.loads;
-        drifted(load_pct.clamp(least, most), load_pct)
+        self.loads.iter().all(|tried| drifted(f64::from(*tried), load_pct))
     }
 }
 
@@ -236,10 +236,10 @@ impl Agent {
                 if !again {
                     self.decisions.barred.clear();
                 }
-                let last = basis.in_vain.filter(|_| !hotplug);
+                let last = basis.in_vain.take_if(|_| !hotplug);
                 let load_pct = self.scope_load(&measured.observation);
-                basis = self.decide_after(last, Some(load_pct), watcher)?;
-                patience = match basis.in_vain {
+                basis = self.decide_after(last.clone(), Some(load_pct), watcher)?;
+                patience = match &basis.in_vain {
                     Some(_) if basis.in_vain == last => patience,
                     Some(_) if again => longer(patience),
                     _ => REST,
@@ -336,9 +336,9 @@ impl Agent {
         let mut basis = self.basis(idle, watcher)?;
         if outcome.is_ok() && self.plan.is_default() {
             let load_pct = basis.host.as_ref().map_or(0.0, |host| host.load_pct);
-            let loads = before.map_or((load_pct, load_pct), |before| before.loads);
-            let in_vain = InVain { at: ended, loads }.held_at(load_pct);
-            basis.in_vain = Some(because_of_pct.map_or(in_vain, |pct| in_vain.held_at(pct)));
+            let loads = before.map_or_else(BTreeSet::new, |before| before.loads);
+            let held_at = because_of_pct.into_iter().chain([load_pct]);
+            basis.in_vain = Some(held_at.fold(InVain { at: ended, loads }, InVain::held_at));
         } else if idle {
             // A load that comes and goes is no other load each time.
             basis.in_vain = before;

@@ -141,7 +141,7 @@ fn with_a_service_that_waits() -> (Agent, Observation) {
 #[test]
 fn services_that_wait_are_tried_for_again_after_a_trial_in_vain() {
     let (mut agent, seen) = with_a_service_that_waits();
-    let in_vain = |at| Basis { in_vain: Some(InVain { at, loads: (80.0, 80.0) }), ..basis(80.0, false) };
+    let in_vain = |at| Basis { in_vain: Some(InVain { at, loads: [80].into() }), ..basis(80.0, false) };
     let (before, now) = (basis(80.0, false), in_vain(Instant::now()));
     let needs = |agent: &Agent, basis, patience| agent.drift(basis, &seen, patience);
     assert_eq!(needs(&agent, &before, Duration::ZERO), None, "no lever can act");
@@ -164,19 +164,20 @@ fn a_load_that_was_tried_in_vain_is_none_that_has_changed() {
     let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
     let mut why = |at: Instant, idle, load_pct: f64, patience| {
         seen.tasks[0].cpu_pct = load_pct;
-        let in_vain = Some(InVain { at, loads: (50.0, 200.0) });
+        let in_vain = Some(InVain { at, loads: [50, 200].into() });
         agent.drift(&Basis { in_vain, ..basis(50.0, idle) }, &seen, patience)
     };
     // Another load than at the last of them, but not another than at all.
-    for load_pct in [36.0, 50.0, 120.0, 250.0] {
+    for load_pct in [36.0, 50.0, 64.0, 141.0, 250.0] {
         let why = [false, true].map(|idle| why(ago(61), idle, load_pct, 2 * REST));
         assert_eq!(why, [None, None], "{load_pct}");
     }
-    assert_eq!(why(ago(121), false, 120.0, 2 * REST), Some(Drift::ServicesStillWait));
+    assert_eq!(why(ago(121), false, 141.0, 2 * REST), Some(Drift::ServicesStillWait));
     // Work that was the reason may end before the trial does.
-    let in_vain = InVain { at: Instant::now(), loads: (0.0, 0.0) };
+    let in_vain = InVain { at: Instant::now(), loads: [0].into() };
     assert!(in_vain.is_new(80.0) && !in_vain.held_at(80.0).is_new(80.0));
-    for load_pct in [34.0, 261.0] {
+    // Between two that were tried lie others.
+    for load_pct in [34.0, 66.0, 139.0, 261.0] {
         let why = [59, 61].map(|seconds| why(ago(seconds), false, load_pct, LONGEST_REST));
         assert_eq!(why, [None, Some(Drift::Load)], "{load_pct}");
     }
