@@ -30,7 +30,7 @@ use evenkeel_policy::governor::{DemandSample, Governor, Rules, Threshold, Verdic
 use demand::{Demand, OnCpu};
 use late::Late;
 use probe::Probe;
-pub(crate) use scope::ScopeGovernor;
+pub(crate) use scope::{ScopeGovernor, quota_now};
 
 /// Whose CPU is governed.
 pub trait Governed {

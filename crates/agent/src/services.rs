@@ -12,6 +12,7 @@ use crate::agent::Agent;
 use crate::bounds::own_groups;
 use crate::error::AgentError;
 use crate::events::{Event, Watcher};
+use crate::governor::quota_now;
 use crate::scope::is_own;
 use crate::trial::NoTrial;
 
@@ -142,8 +143,10 @@ impl Agent {
         let gone = changes.into_iter().zip(left).filter(|(_, left)| *left == Left::Gone);
         let (again, ended): (Vec<Change>, Vec<Change>) =
             gone.map(|(change, _)| change).partition(|change| is_there(&change.target));
-        let again = again.iter().any(|change| self.controls.bounds().allows(change));
-        let mut plan = newcomers.or_else(|| again.then(|| self.plan.clone()))?;
+        let allowed = again.iter().any(|change| self.controls.bounds().allows(change));
+        let mut plan = newcomers.or_else(|| allowed.then(|| self.plan.clone()))?;
+        let cpu = self.observer.hierarchies().and_then(|found| found.cpu.as_ref());
+        levers::reckon_again(&mut plan, &again, |group| quota_now(cpu?, &group.path));
         let has_ended = |group: &GroupRef| ended.iter().any(|c| c.target == Target::Group(group.clone()));
         plan.follow.retain(|limit| !has_ended(&limit.group));
         plan.changes.retain(|change| !ended.contains(change));

@@ -197,7 +197,7 @@ impl Hand<'_> {
 }
 
 /// The quota of a cgroup now, read from its files: observations keep it for some seconds.
-fn quota_now(cpu: &Hierarchy, path: &str) -> Option<CpuQuota> {
+pub(crate) fn quota_now(cpu: &Hierarchy, path: &str) -> Option<CpuQuota> {
     read_cpu_limits(&Root::host(), cpu, path).ok()?.quota
 }
 

@@ -34,7 +34,12 @@ pub const BURST: Lever = Lever {
     ..Lever::NOTHING
 };
 
-/// The quota with the longest burst that the kernel allows, where that may help.
+/// A quota with the longest burst that the kernel allows.
+pub(super) fn with_longest_burst(quota: CpuQuota) -> CpuQuota {
+    CpuQuota { burst_usec: quota.quota_usec.value().unwrap_or(quota.burst_usec), ..quota }
+}
+
+/// The same, where that may help.
 fn with_burst(group: &GroupView, used_pct: f64) -> Option<Change> {
     let quota = group.quota?;
     let limit = quota.quota_usec.value()?;
@@ -45,7 +50,7 @@ fn with_burst(group: &GroupView, used_pct: f64) -> Option<Change> {
     }
     Some(Change {
         target: Target::Group(group.reference()),
-        to: Setting::Quota(CpuQuota { burst_usec: limit, ..quota }),
+        to: Setting::Quota(with_longest_burst(quota)),
         why: format!("throttled in {throttled} of {periods} periods at {used_pct:.0} % of one CPU"),
     })
 }

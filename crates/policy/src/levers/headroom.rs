@@ -6,8 +6,9 @@
 //! services leave of the quota on average, less a margin for periods in which they need more. Where the kernel tells at once what they
 //! use, the limit follows it ([`crate::follow`]).
 
-use evenkeel_base::{Change, CpuQuota, FollowingLimit, Limit, Setting, Target};
+use evenkeel_base::{Change, CpuQuota, FollowingLimit, GroupRef, Knob, Limit, Plan, Setting, Target};
 
+use super::burst::with_longest_burst;
 use super::lever::Lever;
 use super::scene::Scene;
 use super::tiers::{is_own, own_tops};
@@ -100,6 +101,23 @@ pub fn change_at(limit: &FollowingLimit, left_pct: f64) -> Change {
     Change { target: Target::Group(limit.group.clone()), to, why }
 }
 
+/// Quotas of a plan for cgroups that were made again, as these changes of it say: by what their makers gave them (`own`, where that can
+/// be read), not by what those before them had.
+pub fn reckon_again(plan: &mut Plan, again: &[Change], own: impl Fn(&GroupRef) -> Option<CpuQuota>) {
+    let Plan { changes, follow, .. } = plan;
+    for change in changes.iter_mut().filter(|of| of.knob() == Knob::Quota && again.contains(of)) {
+        let Target::Group(group) = &change.target else { continue };
+        let Some(own) = own(group) else { continue };
+        change.to = match follow.iter_mut().find(|limit| limit.group == *group) {
+            Some(limit) => {
+                limit.own = own;
+                Setting::Quota(limit_at(limit, limit.left_pct))
+            }
+            None => Setting::Quota(with_longest_burst(own)),
+        };
+    }
+}
+
 /// A quota that background work shares with others and that holds them back: the one with the longest period.
 pub fn shared_quota(scene: &Scene<'_>) -> Option<CpuQuota> {
     own_tops(scene)
@@ -149,5 +167,46 @@ fn limit_at(limit: &FollowingLimit, left_pct: f64) -> CpuQuota {
         quota_usec: Limit::Value(quota_usec),
         period_usec: period.ceil() as u64,
         burst_usec: own.burst_usec.min(quota_usec),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_that_was_made_again_has_a_limit_and_a_burst_of_its_own_quota() {
+        let quota = |usec| CpuQuota { quota_usec: Limit::Value(usec), ..CpuQuota::UNLIMITED };
+        let group = |path: &str| GroupRef { path: path.into(), v2: true };
+        let limit = FollowingLimit {
+            group: group("/pod/batch"),
+            above: group("/pod"),
+            quota: quota(100_000),
+            left_pct: 60.0,
+            part: 1.0,
+            own: CpuQuota::UNLIMITED,
+        };
+        let burst = Setting::Quota(with_longest_burst(quota(50_000)));
+        let change = |path: &str, to| Change { target: Target::Group(group(path)), to, why: String::new() };
+        let changes =
+            vec![change_at(&limit, 60.0), change("/api", burst.clone()), change("/other", burst.clone())];
+        let plan = Plan { changes, follow: vec![limit], ..Plan::default() };
+        let again = &plan.changes[..2];
+        let of = |own: Option<CpuQuota>| {
+            let mut plan = plan.clone();
+            reckon_again(&mut plan, again, |_| own);
+            let limits: Vec<CpuQuota> = plan.follow.iter().map(|limit| limit.own).collect();
+            (plan.changes.into_iter().map(|change| change.to).collect::<Vec<_>>(), limits)
+        };
+        let limited = Setting::Quota(quota(60_000));
+        assert_eq!(
+            of(None),
+            (vec![limited.clone(), burst.clone(), burst.clone()], vec![CpuQuota::UNLIMITED])
+        );
+        let twenty = Setting::Quota(CpuQuota { burst_usec: 20_000, ..quota(20_000) });
+        let tight = Setting::Quota(quota(20_000));
+        assert_eq!(of(Some(quota(20_000))), (vec![tight, twenty, burst.clone()], vec![quota(20_000)]));
+        let none = CpuQuota::UNLIMITED;
+        assert_eq!(of(Some(none)), (vec![limited, Setting::Quota(none), burst], vec![none]));
     }
 }
