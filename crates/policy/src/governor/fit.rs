@@ -63,13 +63,13 @@ fn grid(low: f64, high: f64) -> impl Iterator<Item = f64> {
 
 /// The best window; `None` before the first throttling has ended (before, its length is anybody's guess).
 pub fn window(history: &History) -> Option<Fit> {
-    let fresh = history.fresh_s();
-    let (first, last) = (*history.onsets().first()? - fresh, history.ticks().last()?.end_s - fresh);
-    let recovered = *history.ends().first()? - fresh;
+    let (onset, end) = (*history.onsets().first()?, *history.ends().first()?);
+    let (_, start) = history.most_spread(onset, end);
+    let (first, recovered, last) = (onset - start, end - start, history.ticks().last()?.end_s - start);
     if first <= 0.0 || recovered <= first {
         return None;
     }
-    // Started fresh, the old use begins to leave the window a window's length after the start: then throttling ends.
+    // Started fresh, or after a quiet time, the old use begins to leave the window a window's length after the start: then throttling ends.
     // With hysteresis later, up to an onset's length.
     let candidates = grid((first * 1.02).max(recovered * 0.4), (recovered * 1.3).min(last.max(recovered)));
     let mut best: Option<Fit> = None;

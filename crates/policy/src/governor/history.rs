@@ -30,6 +30,8 @@ pub struct History {
     ticks: Vec<Tick>,
     onsets: Vec<f64>,
     ends: Vec<f64>,
+    /// Onsets that are looked at no more.
+    forgotten: usize,
     fresh_s: f64,
 }
 
@@ -85,6 +87,18 @@ impl History {
         self.fresh_s = at_s;
     }
 
+    /// When throttling began and ended before is no sign of what rules now.
+    pub fn forget_onsets(&mut self) {
+        self.forgotten += self.onsets.len();
+        self.onsets.clear();
+        self.ends.clear();
+    }
+
+    /// How often throttling began.
+    pub fn count(&self) -> usize {
+        self.forgotten + self.onsets.len()
+    }
+
     /// Since when all that counts is known: the start, or [`History::refresh`].
     pub fn fresh_s(&self) -> f64 {
         self.fresh_s
@@ -107,6 +121,21 @@ impl History {
 
     pub fn ends(&self) -> &[f64] {
         &self.ends
+    }
+
+    /// Of the use until a time, from when on it is most if it is spread over the time from then until now, CPUs; and since when that is.
+    /// Of one that was steady, all that counts; of one that came after a quiet time, that.
+    pub fn most_spread(&self, to_s: f64, now_s: f64) -> (f64, f64) {
+        let (mut used_s, mut most) = (0.0, (0.0, to_s));
+        for tick in self.ticks.iter().rev().take_while(|tick| tick.end_s > self.fresh_s) {
+            let begin_s = (tick.end_s - tick.seconds).max(self.fresh_s);
+            used_s += tick.used_s() * (tick.end_s.min(to_s) - begin_s).max(0.0) / tick.seconds;
+            let spread = used_s / (now_s - begin_s).max(1e-6);
+            if spread > most.0 {
+                most = (spread, begin_s);
+            }
+        }
+        most
     }
 
     /// CPU seconds used between two times ([`Tick::used_s`]), use inside ticks taken as even.

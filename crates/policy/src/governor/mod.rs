@@ -150,6 +150,8 @@ pub struct Governor {
     steady: (f64, f64, usize),
     /// What was given when throttling began for the first time, nothing being held back, CPUs.
     least_given: f64,
+    /// What was used until then, CPUs.
+    full: f64,
     leap: Leap,
     step: f64,
     failed_attempts: u32,
@@ -176,6 +178,7 @@ impl Governor {
             wanted_s: 0.0,
             steady: (0.0, 0.0, 0),
             least_given: 0.0,
+            full: 0.0,
             leap: Leap::NotYet,
             step: attempt::STEP,
             failed_attempts: 0,
@@ -268,7 +271,7 @@ impl Governor {
 
     /// Times throttling began.
     pub fn onsets(&self) -> usize {
-        self.history.onsets().len()
+        self.history.count()
     }
 
     /// CPU seconds got.
@@ -311,6 +314,10 @@ impl Governor {
                 let tries = !self.rules.futile && !self.rules.for_services;
                 if tries && now - since_s > RECONSIDER_S {
                     self.history.refresh(now);
+                    if self.fit.is_none() {
+                        // Throttling that was not seen to end belongs to no other end.
+                        self.history.forget_onsets();
+                    }
                     self.recent.clear();
                     self.state = State::Free;
                 }

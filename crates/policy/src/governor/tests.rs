@@ -311,6 +311,60 @@ fn what_another_job_used_before_is_waited_out() {
     shape("full before, 100 s", window(100.0, 0.2, 1.0, true), 400.0, 100.0, 1.19);
 }
 
+/// A job that wants a whole CPU, or nothing, for so many seconds under each rule.
+fn under_changing(rules: &[(Rule, f64, f64)]) -> Governor {
+    let (mut governor, mut n) = (Governor::new(Rules::default()), 0);
+    for (rule, wants, seconds) in rules {
+        let mut meter = Meter::new(*rule);
+        for _ in 0..(seconds / TICK) as usize {
+            let demand = governor.limit().unwrap_or(1.0).min(*wants);
+            let given = meter.given(demand);
+            meter.pass(demand, given, TICK);
+            n += 1;
+            let (at_s, got_s) = (f64::from(n) * TICK, given * TICK);
+            governor.look(DemandSample { at_s, seconds: TICK, got_s, wanted_s: demand * TICK });
+        }
+    }
+    governor
+}
+
+#[test]
+fn who_does_nothing_at_first_is_no_reason_to_wait_for_less() {
+    let rule = window(10.0, 0.2, 1.0, true);
+    for (before, wants) in [(600.0, 0.0), (3000.0, 0.01)] {
+        let governor = under_changing(&[(rule, wants, before), (rule, 1.0, 100.0)]);
+        match governor.verdict() {
+            Verdict::Throttled { threshold: Some(Threshold::Window { window_s, share }), .. } => {
+                assert!((window_s - 10.0).abs() < 1.5 && (share - 0.2).abs() < 0.02, "{window_s} {share}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_found_after_an_hour_is_found_from_what_was_seen_since() {
+    // A punishment that costs less than obedience does so in the second hour, too.
+    let bucket = Rule::Penalty { free: 0.2, burst_s: 1.0, stolen: 0.97, penalty_s: 5.0 };
+    let governor = under_changing(&[(bucket, 1.0, 8000.0)]);
+    assert!(matches!(governor.verdict(), Verdict::Tolerable { .. }), "{}", governor.verdict());
+    assert_eq!(governor.limit(), None);
+    // The machine moves from spent credits to a window.
+    let credits = Rule::Credits { start: 0.5, per_hour: 6.0, cap: 10.0 };
+    let before = [(credits, 1.0, 600.0), (credits, 0.0, 3600.0)];
+    assert!(matches!(under_changing(&before).verdict(), Verdict::Baseline { .. }));
+    let onsets = under_changing(&before).onsets();
+    let moved = [&before[..], &[(window(10.0, 0.2, 1.0, true), 1.0, 200.0)]].concat();
+    let governor = under_changing(&moved);
+    match governor.verdict() {
+        Verdict::Throttled { threshold: Some(Threshold::Window { window_s, share }), .. } => {
+            assert!((window_s - 10.0).abs() < 1.0 && (share - 0.2).abs() < 0.02, "{window_s} {share}");
+        }
+        other => panic!("{other}"),
+    }
+    assert!(governor.onsets() > onsets, "all are counted");
+}
+
 /// Of a CPU, what a service wants next to work that wants all of it.
 const SERVICE: f64 = 0.1;
 

@@ -52,9 +52,12 @@ impl Governor {
             }
             self.leap = Leap::Over;
         }
-        let first = self.history.onsets().is_empty();
-        if first {
+        let first = self.onsets() == 0;
+        if self.history.onsets().is_empty() {
             self.least_given = given;
+            let seen_s = self.history.ticks().last().map_or(at, |last| last.end_s);
+            let (_, start) = self.history.most_spread(at, seen_s);
+            self.full = self.history.used(start, at) / (at - start).max(1e-6);
         }
         if first && at - self.history.fresh_s() < 0.35 {
             self.late = true;
@@ -95,7 +98,11 @@ impl Governor {
         }
         // When throttling ends, more is given before that is certain: a baseline is given all along.
         let patience = if rate.min(given) >= BASELINE { GIVE_UP_BASELINE } else { GIVE_UP };
-        let before = if self.late { now - since_s } else { (since_s - self.history.fresh_s()).max(1.0) };
+        let before = if self.late {
+            now - since_s
+        } else {
+            (since_s - self.history.most_spread(since_s, now).1).max(1.0)
+        };
         if now - since_s > patience * before && self.fit.is_none() {
             let beyond = (self.used_s - rate * now).max(0.0);
             self.verdict = Verdict::Baseline { rate, credit_s: beyond };
@@ -103,12 +110,11 @@ impl Governor {
         }
     }
 
-    /// Ends the wait where it cannot pay: a window that has not let go yet is at least as long as that, so that its threshold is no
-    /// more than what was used before, spread over that time. Who gets more while throttled, if only it asks for all, needs no limit.
+    /// Ends the wait where it cannot pay: a window that has not let go yet has what was used before in it still, so that its threshold
+    /// is no more than some of that, the latest, spread over the time since. Who gets more while throttled, if only it asks for all, needs no limit.
     /// A baseline is told apart by being given whatever is asked for.
     fn gives_more_unlimited(&mut self, now: f64, since_s: f64, rate: f64) -> bool {
-        let fresh = self.history.fresh_s();
-        let threshold = self.history.used(fresh, since_s) / (now - fresh).max(1e-6);
+        let (threshold, _) = self.history.most_spread(since_s, now);
         let more = !self.late && threshold < self.least_given && rate < 0.5 * self.least_given;
         if more {
             self.verdict = Verdict::Tolerable { rate: self.least_given, threshold };
@@ -169,11 +175,7 @@ impl Governor {
     /// penalty, and again.
     fn unlimited(&self, threshold: Threshold) -> f64 {
         let Threshold::Bucket { free, burst_s, penalty_s } = threshold else { return 0.0 };
-        let (Some(first), fresh) = (self.history.onsets().first(), self.history.fresh_s()) else {
-            return 0.0;
-        };
-        let full = self.history.used(fresh, *first) / (first - fresh).max(1e-6);
-        let fills_s = burst_s / (full - free).max(1e-6);
-        (full * fills_s + self.least_given * penalty_s) / (fills_s + penalty_s)
+        let fills_s = burst_s / (self.full - free).max(1e-6);
+        (self.full * fills_s + self.least_given * penalty_s) / (fills_s + penalty_s)
     }
 }
