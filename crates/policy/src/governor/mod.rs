@@ -93,6 +93,8 @@ const LEARN: f64 = 0.1;
 const GIVE_UP: f64 = 40.0;
 /// As [`GIVE_UP`], when what is still given is more than a token: credits have a baseline of 5 to 40 %.
 const GIVE_UP_BASELINE: f64 = 4.0;
+/// What is believed of use that was not seen: no window that is known is longer, seconds.
+const UNSEEN_S: f64 = 100.0;
 /// A baseline, CPUs.
 const BASELINE: f64 = 0.05;
 

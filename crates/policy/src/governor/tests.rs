@@ -249,6 +249,11 @@ fn credits_and_shared_cores_are_left_alone() {
         }
         other => panic!("{other:?}"),
     }
+    // Nothing is known of how they were spent before.
+    let spent = Rule::Credits { start: 0.0, per_hour: 6.0, cap: 10.0 };
+    let governor = under_changing(&[(spent, 1.0, 600.0)]);
+    assert!(matches!(governor.verdict(), Verdict::Baseline { rate, .. } if (rate - 0.1).abs() < 0.01));
+    assert_eq!(governor.limit(), None);
     let shared = Rule::Constant { stolen: 0.45 };
     let (none, _) = swept(shared, 60.0, 1.0);
     let (ours, governor) = governed(shared, 60.0, 1.0, Rules::default());
