@@ -88,4 +88,11 @@ static always_inline u64 id_of(u64 group)
 	return node ? read_field(node->id) : 0;
 }
 
+/* The same of a group whose structure the verifier knows to be alive. */
+static always_inline u64 plain_id_of(struct task_group *group)
+{
+	struct cgroup *cgroup = group->css.cgroup;
+	return cgroup ? cgroup->kn->id : 1;
+}
+
 #endif

@@ -207,7 +207,7 @@ struct {
 	__type(value, u8);
 } meant SEC(".maps");
 
-/* Task group's address to cell, NO_CELL for a stranger. */
+/* cgroup id to cell, NO_CELL for a stranger. Not the task group's address: of one that is gone another may have it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -558,11 +558,12 @@ verified_once u32 classify(u64 task)
 	u32 cell = NO_CELL;
 	if (!cfg || !group)
 		return NO_CELL;
+	u64 id = id_of(group);
 	if (watch_mode != MODE_GROUPS || is_below_target(group))
-		cell = group_cell_of(cfg, id_of(group));
+		cell = group_cell_of(cfg, id);
 	/* Asked for again at each switch, where it tells strangers apart. */
 	if (watch_mode == MODE_GROUPS)
-		bpf_map_update_elem(&groups, &group, &cell, BPF_ANY);
+		bpf_map_update_elem(&groups, &id, &cell, BPF_ANY);
 	return cell;
 }
 
@@ -659,7 +660,6 @@ verified_once int describe(u64 address, u64 now, struct record *record)
 	} else {
 		if (read_field(task->flags) & PF_KTHREAD)
 			return 0;
-		/* Not what is known of the address: the group that had it may be gone, and another have it now. */
 		record->cell = classify(address);
 	}
 	record->cpu = read_task_cpu(address);
@@ -786,8 +786,8 @@ static always_inline struct record *record_of(struct config *cfg, struct task_st
 	} else if (task->flags & PF_KTHREAD) {
 		return NULL;
 	} else if (watch_mode == MODE_GROUPS) {
-		u64 key = (u64)group;
-		u32 *known = bpf_map_lookup_elem(&groups, &key);
+		u64 id = plain_id_of(group);
+		u32 *known = bpf_map_lookup_elem(&groups, &id);
 		if ((known ? *known : classify(address_in(ctx, n))) == NO_CELL)
 			return NULL;
 	}
