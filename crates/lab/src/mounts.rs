@@ -131,11 +131,11 @@ impl CgroupMounts {
     }
 }
 
-/// As an error of the experiment: which controller, and where.
+/// As an error of the experiment: which controllers, and where.
 pub(crate) fn cannot_enable(failed: &GroupError) -> NoCgroups {
-    let controller = failed.value.as_deref().unwrap_or("cpu").trim_start_matches('+');
+    let controllers = failed.value.as_deref().unwrap_or("cpu").replace('+', "");
     NoCgroups(format!(
-        "{}: cannot enable the {controller} controller: {}; inside a container, run on the host instead",
+        "{}: cannot enable controllers ({controllers}): {}; inside a container, run on the host instead",
         failed.path.display(),
         failed.error
     ))

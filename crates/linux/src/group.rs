@@ -302,11 +302,11 @@ impl Cgroup {
     /// Enables controllers for its children (v2). Returns those that were not enabled before, for [`Self::disable`].
     ///
     /// # Errors
-    /// The kernel refuses one: it is not enabled here, or tasks are in this group.
+    /// The kernel refuses one: it is not enabled here, or tasks are in this group. Of one write it enables all or none.
     pub fn enable<'a>(&self, wanted: &[&'a str]) -> Result<Vec<&'a str>, GroupError> {
         let lacking: Vec<&str> = wanted.iter().copied().filter(|one| !self.enables(&[one])).collect();
-        for controller in &lacking {
-            self.write("cgroup.subtree_control", &format!("+{controller}"))?;
+        if !lacking.is_empty() {
+            self.write("cgroup.subtree_control", &format!("+{}", lacking.join(" +")))?;
         }
         Ok(lacking)
     }
@@ -406,7 +406,9 @@ mod tests {
     fn controllers_that_are_enabled_already_are_not_ours_to_disable() {
         let (_dir, group) = looks_like(&[("cgroup.subtree_control", "cpuset io\n")], true);
         assert!(group.enables(&["io", "cpuset"]) && !group.enables(&["cpu"]));
-        assert_eq!(group.enable(&["cpuset", "cpu"]).unwrap(), ["cpu"]);
+        assert_eq!(group.enable(&["cpuset", "cpu", "memory"]).unwrap(), ["cpu", "memory"]);
+        // At once, so that none stays enabled where the kernel refuses one.
+        assert!(group.enables(&["+cpu", "+memory"]));
     }
 
     #[test]
