@@ -90,7 +90,7 @@ struct spot {
 	u64 throttled_clock; /* ns throttled so far, up to the last end of it */
 	u64 throttled_by;    /* cgroup whose quota */
 	u64 group; /* task group's address, 0 before the first wait */
-	u64 queue; /* its run queue's */
+	u64 queue; /* its run queue's, 0 where it has no quota */
 	u64 ran;
 	u64 waited;
 	u64 throttled;
@@ -589,10 +589,10 @@ static always_inline void begin_wait(struct config *cfg, struct record *record, 
 	struct cpu_state *state = get_cpu(cpu);
 	if (!spot || !state)
 		return;
-	/* Those that found no room share a cell: no quota is theirs alone. */
+	/* Who found no room shares a cell: no quota is theirs alone. Sessions share one, too, have none, and their groups end. */
 	if (!spot->group && record->cell != cfg->cells - 1) {
 		spot->group = record->group;
-		spot->queue = queue_of(record->group, cpu);
+		spot->queue = id_of(record->group) > 1 ? queue_of(record->group, cpu) : 0;
 	}
 	look_at_quota(spot, cpu, record->cell, now);
 	record->state = STATE_WAIT;
