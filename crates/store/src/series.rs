@@ -292,7 +292,7 @@ impl Store {
         let mut processes: Vec<_> = leaders.iter().map(|((_, id), first)| (*first, comm(id))).collect();
         processes.sort();
         let waits = match who {
-            Who::Container(name) => self.waits_by_minute(name, from, to.saturating_sub(1))?,
+            Who::Container(name) => self.waits_by_minute(name, from, to)?,
             _ => BTreeMap::new(),
         };
         let steps = course.parts.iter().zip(first..).map(|(part, step)| {

@@ -62,8 +62,8 @@ impl Store {
         add().map_err(wrap)
     }
 
-    /// Lengths of waits in the minutes that have a part in this time (nanoseconds since 1970), by container; empty when
-    /// none were recorded.
+    /// Lengths of waits in the minutes that have a part in this time (nanoseconds since 1970; one that begins at its end has none), by
+    /// container; empty when none were recorded.
     pub fn waits(&self, from_ns: u64, to_ns: u64) -> Result<BTreeMap<String, Histogram>, StoreError> {
         let wrap = self.wrap();
         let mut all: BTreeMap<String, Histogram> = BTreeMap::new();
@@ -75,7 +75,7 @@ impl Store {
             .prepare("SELECT container, doc FROM waits WHERE minute BETWEEN ?1 AND ?2")
             .map_err(&wrap)?;
         let rows = statement
-            .query_map(params![minute(from_ns), minute(to_ns)], |row| {
+            .query_map(params![minute(from_ns), minute(to_ns.saturating_sub(1))], |row| {
                 Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
             })
             .map_err(&wrap)?;
@@ -106,7 +106,7 @@ impl Store {
             )
             .map_err(&wrap)?;
         let rows = statement
-            .query_map(params![minute(from_ns), minute(to_ns), container], |row| {
+            .query_map(params![minute(from_ns), minute(to_ns.saturating_sub(1)), container], |row| {
                 Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
             })
             .map_err(&wrap)?;
