@@ -6,7 +6,7 @@ use std::ops::Range;
 use evenkeel_base::run::{Act, ChangeRecord, KERNEL_DEFAULT};
 
 use crate::rates::Accumulator;
-use crate::{Rates, RunId, Store, StoreError, StoredChange, StoredSample, TrialWindow};
+use crate::{Rates, RunId, Store, StoreError, StoredChange, StoredSample, TaskInfo, TrialWindow};
 
 evenkeel_base::named! {
 /// What a moment is about.
@@ -94,21 +94,24 @@ impl std::fmt::Debug for Limits<'_> {
 }
 
 /// Who used it: containers by name, after their pod's where they are in one, for many pods have a container of the same name; what is
-/// in none by its cgroup. Busiest first.
+/// in none by its cgroup. With what ended in a cgroup that is one's own. Busiest first.
 pub fn owners(rates: &Rates) -> Vec<Busy> {
+    let owner = |info: &TaskInfo| match (&info.pod, &info.container, &info.group) {
+        (Some(pod), Some(container), _) => Some(format!("{pod}/{container}")),
+        (None, Some(name), _) | (_, None, Some(name)) => Some(name.clone()),
+        _ => None,
+    };
     let mut sums: BTreeMap<String, (f64, Option<f64>)> = BTreeMap::new();
     for task in &rates.tasks {
-        let Some(info) = task.info.as_deref() else { continue };
-        let name = match (&info.pod, &info.container, &info.group) {
-            (Some(pod), Some(container), _) => format!("{pod}/{container}"),
-            (None, Some(name), _) | (_, None, Some(name)) => name.clone(),
-            _ => continue,
-        };
+        let Some(name) = task.info.as_deref().and_then(owner) else { continue };
         let sum = sums.entry(name).or_default();
         sum.0 += task.cpu_pct;
         if let Some(wait) = task.wait_pct {
             *sum.1.get_or_insert(0.0) += wait;
         }
+    }
+    for (name, counted) in rates.own_groups_pct(owner) {
+        sums.entry(name).and_modify(|sum| sum.0 = sum.0.max(counted));
     }
     let mut owners: Vec<Busy> = sums.into_iter().map(|(name, sum)| (name, sum.0, sum.1)).collect();
     owners.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -258,7 +261,13 @@ fn rates(
     let mut moments = Vec::new();
     let mut damaged = 0;
     let mut samples = store.samples(from, to)?;
-    let mut first: Option<StoredSample> = None;
+    let begins = |first: StoredSample| {
+        let (session, ns) = (first.session, first.sample.monotonic_ns);
+        let mut step = Accumulator::default();
+        step.add(first);
+        (session, ns, step)
+    };
+    let mut open: Option<(i64, u64, Accumulator)> = None;
     loop {
         let next = match samples.next() {
             None => break,
@@ -268,20 +277,21 @@ fn rates(
             }
             Some(next) => next?,
         };
-        let Some(begun) = first.take().filter(|begun| begun.session == next.session) else {
-            first = Some(next);
+        let Some((session, begun_ns, mut step)) =
+            open.take().filter(|(session, ..)| *session == next.session)
+        else {
+            open = Some(begins(next));
             continue;
         };
-        let ns = next.sample.monotonic_ns.saturating_sub(begun.sample.monotonic_ns);
-        // Samples come a little before or after their time.
+        let ns = next.sample.monotonic_ns.saturating_sub(begun_ns);
+        // Each sample counts: who came and went within the step is in no other. They come a little before or after their time.
         if (ns as f64) < 1e9 * (limits.step_s - EARLY_S.min(0.1 * limits.step_s)) {
-            first = Some(begun);
+            step.add(next);
+            open = Some((session, begun_ns, step));
             continue;
         }
-        let mut step = Accumulator::default();
-        step.add(begun);
         step.add(next.clone());
-        first = Some(next);
+        open = Some(begins(next));
         let names = samples.names();
         let Some(rates) = step.finish(|id| names.get(&id).cloned()) else { continue };
         let mut busiest = (limits.busiest)(&rates);
@@ -357,6 +367,66 @@ mod tests {
         let settings: Vec<&str> = rates.map(|moment| moment.settings.as_str()).collect();
         let promised = "kernel default, promised share";
         assert_eq!(settings, ["kernel default", promised, promised]);
+    }
+
+    #[test]
+    fn what_ended_in_ones_own_cgroup_is_ones_own() {
+        let task = |tid, container: Option<&str>, group: &str| crate::TaskRate {
+            id: evenkeel_base::TaskId { tgid: tid, tid, start_time: 1 },
+            info: Some(std::sync::Arc::new(TaskInfo {
+                comm: "x".into(),
+                group: Some(group.into()),
+                container: container.map(str::to_owned),
+                pod: None,
+            })),
+            cpu_pct: 5.0,
+            ..Default::default()
+        };
+        let group =
+            |path: &str, pct| crate::GroupRate { path: path.into(), cpu_pct: Some(pct), throttled_pct: None };
+        let rates = Rates {
+            tasks: vec![
+                task(1, Some("ci"), "/ci/run"),
+                task(2, Some("ci"), "/ci/make"),
+                task(3, None, "/shared"),
+                task(4, Some("in"), "/shared/in"),
+            ],
+            groups: vec![
+                group("/", 500.0),
+                group("/ci", 300.0),
+                group("/shared", 90.0),
+                group("/shared/in", 1.0),
+            ],
+            ..Rates::default()
+        };
+        let busy: Vec<_> = owners(&rates).into_iter().map(|(name, cpu_pct, _)| (name, cpu_pct)).collect();
+        let named = |name: &str, cpu_pct| (name.to_owned(), cpu_pct);
+        assert_eq!(busy, [named("ci", 300.0), named("/shared", 5.0), named("in", 5.0)]);
+    }
+
+    #[test]
+    fn who_came_and_went_within_a_step_is_among_the_busiest() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("history.db"), crate::Limits::default()).unwrap();
+        let second = 1_000_000_000;
+        let start = crate::db::now_ns() - 100 * second;
+        let id = evenkeel_base::TaskId { tgid: 7, tid: 7, start_time: 950 };
+        let info =
+            crate::TaskInfo { comm: "cc1".into(), group: Some("/build".into()), container: None, pod: None };
+        store.name_task(id, info);
+        for at in 0..3 {
+            let task = evenkeel_base::TaskSample { id, ran_ns: second / 2, ..Default::default() };
+            let tasks = if at == 1 { vec![task] } else { Vec::new() };
+            let (monotonic_ns, wall_ns) = ((9 + at) * second, start + at * second);
+            store
+                .add_sample(&evenkeel_base::Sample { monotonic_ns, wall_ns, tasks, ..Default::default() })
+                .unwrap();
+        }
+        store.flush().unwrap();
+        let limits = Limits { step_s: 2.0, busiest: &owners, lines: 5 };
+        let (moments, _) = read(&store, &[], (start, u64::MAX), limits).unwrap();
+        let busiest: Vec<_> = moments.iter().map(|moment| (moment.seconds, moment.busiest.clone())).collect();
+        assert_eq!(busiest, [(Some(2.0), vec![("/build".to_owned(), 25.0, None)])]);
     }
 
     #[test]

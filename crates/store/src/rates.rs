@@ -1,6 +1,6 @@
 //! Rates from stored counters.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use evenkeel_base::{CpuTimes, GroupSample, Sample, TaskId, TaskSample, may_have_run};
@@ -251,15 +251,34 @@ impl Accumulator {
     }
 }
 
+/// A cgroup's path and those of the ones it is in, but for the root's.
+fn with_above(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').skip(1).map(move |(at, _)| &path[..at]).chain([path])
+}
+
 impl Rates {
-    /// CPU of the cgroup that all of some tasks, and no others, are in or below, percent of one CPU: it has what ended in between,
-    /// too. `None` where they share one with others, or none is known.
-    pub fn own_group_pct(&self, is: impl Fn(&TaskInfo) -> bool) -> Option<f64> {
-        let path = top_group(|| {
-            let infos = self.tasks.iter().filter_map(|task| task.info.as_deref());
-            infos.filter_map(|info| Some((is(info), info.group.as_deref()?)))
-        })?;
-        self.groups.iter().find(|group| group.path == path)?.cpu_pct
+    /// CPU that cgroups counted, percent of one CPU, by whose they are: each that all tasks of one, and no others, are in or below. It has
+    /// what ended in between, too. `whose` says it of a task; who shares a cgroup with others is left out.
+    pub fn own_groups_pct<K: Ord>(&self, whose: impl Fn(&TaskInfo) -> Option<K>) -> BTreeMap<K, f64> {
+        let infos = self.tasks.iter().filter_map(|task| task.info.as_deref());
+        let mut placed = BTreeMap::<Option<K>, BTreeSet<&str>>::new();
+        for info in infos {
+            if let Some(path) = info.group.as_deref() {
+                placed.entry(whose(info)).or_default().insert(path);
+            }
+        }
+        // How many have tasks in each or below.
+        let mut owners = BTreeMap::<&str, usize>::new();
+        for paths in placed.values() {
+            let all: BTreeSet<&str> = paths.iter().copied().flat_map(with_above).collect();
+            all.into_iter().for_each(|path| *owners.entry(path).or_default() += 1);
+        }
+        let counted = |paths: BTreeSet<&str>| {
+            let path = top_group(|| paths.iter().map(|path| (true, *path)))
+                .filter(|path| owners.get(&**path) == Some(&1))?;
+            self.groups.iter().find(|group| group.path == path)?.cpu_pct
+        };
+        placed.into_iter().filter_map(|(key, paths)| Some((key?, counted(paths)?))).collect()
     }
 }
 

@@ -131,15 +131,15 @@ fn of_tasks(rates: &Rates, by: By) -> Vec<Line> {
         line.involuntary_per_s = sum(line.involuntary_per_s, task.involuntary_per_s);
     }
     let mut lines: Vec<_> = sums.into_values().collect();
+    // The cgroup's own counter has what ended in between, too.
+    let own = match by {
+        By::Container => rates.own_groups_pct(|info| Some((info.container.clone()?, info.pod.clone()))),
+        By::Pod => rates.own_groups_pct(|info| Some((info.pod.clone()?, None))),
+        _ => BTreeMap::new(),
+    };
     for line in &mut lines {
-        // The cgroup's own counter has what ended between two samples, too.
-        let own = match by {
-            By::Container => rates
-                .own_group_pct(|info| info.container.as_deref() == Some(&line.key) && info.pod == line.pod),
-            By::Pod => rates.own_group_pct(|info| info.pod.as_deref() == Some(&line.key)),
-            _ => None,
-        };
-        line.cpu_pct = line.cpu_pct.map(|pct| pct.max(own.unwrap_or(0.0)));
+        let counted = own.get(&(line.key.clone(), line.pod.clone()));
+        line.cpu_pct = line.cpu_pct.map(|pct| pct.max(counted.copied().unwrap_or(0.0)));
     }
     lines
 }
