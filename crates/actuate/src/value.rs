@@ -191,15 +191,11 @@ pub(crate) fn is_kept_as(told: &Setting, present: &Setting) -> bool {
     is_near && told.period_usec == present.period_usec && [0, told.burst_usec].contains(&present.burst_usec)
 }
 
-/// The weight file's number after `cpu.idle` was written: `sched_group_set_idle` in `kernel/sched/fair.c` forgets the
-/// weight the group had (`WEIGHT_IDLEPRIO` while idle, the default afterwards).
-pub(crate) fn idle_weight(idle: bool, v2: bool) -> u64 {
-    match (idle, v2) {
-        (true, true) => 0,
-        (true, false) => 3,
-        (false, true) => 100,
-        (false, false) => 1024,
-    }
+/// The weight file's numbers after `cpu.idle` was written, those of the idle group first: `sched_group_set_idle` in
+/// `kernel/sched/fair.c` forgets the weight the group had (`WEIGHT_IDLEPRIO` while idle, the default afterwards). On v2 an idle group's
+/// reads as 0 up to Linux 6.11, and as 1 since (`sched_weight_to_cgroup` in `kernel/sched/sched.h`).
+pub(crate) fn idle_weights(v2: bool) -> &'static [u64] {
+    if v2 { &[0, 1, 100] } else { &[3, 1024] }
 }
 
 /// What a child born of a task with this value has (`sched_fork` in `kernel/sched/core.c`).

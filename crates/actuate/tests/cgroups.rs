@@ -440,3 +440,18 @@ fn what_the_kubelet_sets_goes_back_also_where_it_was_ours_once_or_nothing_is_our
         );
     }
 }
+
+#[test]
+fn what_the_file_of_an_idle_group_shows_is_no_word_of_the_kubelets() {
+    for v2 in [false, true] {
+        let (host, mut actuator) = opened();
+        let found = [Setting::Weight(358), Setting::GroupIdle(false)];
+        let target = Target::Group(host.world.add_group("/kubepods/burstable", v2, &found));
+        let idle = |idle| (target.clone(), Setting::GroupIdle(idle));
+        assert_eq!(actuator.set(&plan(vec![idle(true)]), &all).applied(), 1);
+        let both = plan(vec![idle(false), (target.clone(), Setting::Weight(900))]);
+        assert_eq!(actuator.set(&both, &all).in_force(), 2);
+        assert!(actuator.close().is_clean());
+        assert_eq!(host.world.values()[&(target, Knob::Weight)], Setting::Weight(358), "v2: {v2}");
+    }
+}

@@ -37,7 +37,7 @@ pub fn as_found<'a>(
 mod tests {
     use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium, World};
     use evenkeel_actuate::{Actuator, Options, Originals};
-    use evenkeel_base::{Change, Nice, Plan, SchedAttr, TaskView};
+    use evenkeel_base::{Change, IDLE_LOAD_WEIGHT, Nice, Plan, SchedAttr, TaskView};
 
     use super::*;
     use crate::testing;
@@ -116,7 +116,7 @@ mod tests {
             let groups = [("/", None), ("/left", Some(0)), ("/told", Some(0)), ("/unit", Some(0))];
             let mut seen = testing::observation(&groups);
             for group in &mut seen.groups[1..] {
-                group.raw_weight = Some(0);
+                (group.raw_weight, group.load_weight) = (Some(1), Some(IDLE_LOAD_WEIGHT));
             }
             seen.tasks = vec![TaskView { id, sched: Some(nice), ..testing::task(70, "job", 0) }];
             seen.tasks.extend([1, 2, 3].map(|group| testing::task(60 + group, "job", group)));

@@ -123,8 +123,7 @@ pub(crate) fn was_told(task: &TaskView, observation: &Observation) -> Option<boo
 
 /// The highest cgroup from this one on that is idle as a whole.
 fn idle_above(observation: &Observation, group: u32) -> Option<(u32, &GroupView)> {
-    // `cpu.weight` is 1 to 10,000, but 0 where `cpu.idle` is set.
-    let idle = |group: &&GroupView| group.v2 && group.parent.is_some() && group.raw_weight == Some(0);
+    let idle = |group: &&GroupView| group.v2 && group.parent.is_some() && group.is_idle();
     let above = observation.path_to_root(group);
     above.filter_map(|at| Some((at, observation.groups.get(at as usize).filter(idle)?))).last()
 }
@@ -156,7 +155,7 @@ pub fn all(observation: &Observation, trusted: &Trusted) -> BTreeMap<String, Der
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{ContainerView, Nice, PodView, SchedAttr};
+    use evenkeel_base::{ContainerView, IDLE_LOAD_WEIGHT, Nice, PodView, SchedAttr, load_weight};
 
     use super::*;
     use crate::scope::Scope;
@@ -221,16 +220,16 @@ mod tests {
         assert!(trusted.contains(&"pod:prod/u service".to_owned()), "{trusted:?}");
     }
 
-    /// `CPUWeight=idle` reads as a weight of 0; the task in it is like any other.
+    /// The task in it is like any other.
     #[test]
     fn a_cgroup_that_was_made_idle_may_wait() {
         let mut host = observation();
-        host.groups[6].raw_weight = Some(0);
+        host.groups[6].load_weight = Some(IDLE_LOAD_WEIGHT);
         let idle = ("/system.slice/web.service".to_owned(), "cpu.idle (CPUWeight=idle)".to_owned());
         assert_eq!(told_to_wait(&host)[0], idle);
         host.groups[6].v2 = false;
         assert!(!told_to_wait(&host).contains(&idle));
-        (host.groups[6].v2, host.groups[6].raw_weight) = (true, Some(1));
+        (host.groups[6].v2, host.groups[6].load_weight) = (true, Some(load_weight(1, true)));
         assert!(!told_to_wait(&host).contains(&idle), "the least weight is not told apart from others");
     }
 

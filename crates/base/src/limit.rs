@@ -119,6 +119,9 @@ impl CpuShares {
     }
 }
 
+/// The scheduler's load weight of a cgroup that is idle as a whole (`cpu.idle`): `WEIGHT_IDLEPRIO` in the kernel's `kernel/sched/sched.h`.
+pub const IDLE_LOAD_WEIGHT: u64 = 3;
+
 /// The scheduler's load weight that a number of a cgroup's file means: of `cpu.weight` on v2, of `cpu.shares` on v1.
 pub fn load_weight(raw: u64, v2: bool) -> u64 {
     if v2 { CpuWeight::new(raw).load_weight() } else { CpuShares::new(raw).get().into() }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuQuota, CpuSet, GroupRef, SchedAttr, TaskId, Topology};
+use crate::{CpuQuota, CpuSet, GroupRef, IDLE_LOAD_WEIGHT, SchedAttr, TaskId, Topology};
 
 /// The host over one interval.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -184,6 +184,12 @@ impl GroupView {
     /// A cgroup of which no more than this is known.
     pub fn of(path: impl Into<String>, parent: Option<u32>, v2: bool) -> Self {
         Self { path: path.into(), parent, v2, ..Self::default() }
+    }
+
+    /// Whether it is idle as a whole (`cpu.idle`). What its file shows then differs by kernel; but for 3 shares of v1, set by hand,
+    /// nobody else has that load weight.
+    pub fn is_idle(&self) -> bool {
+        self.load_weight == Some(IDLE_LOAD_WEIGHT)
     }
 
     /// What changes name it by.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use evenkeel_base::{CpuQuota, CpuSet, Limit, load_weight};
+use evenkeel_base::{CpuQuota, CpuSet, IDLE_LOAD_WEIGHT, Limit, load_weight};
 
 use crate::error::optional;
 use crate::mountinfo::Hierarchy;
@@ -80,8 +80,7 @@ pub fn parse_list(text: &str) -> Result<CpuSet, ParseError> {
 pub struct CpuLimits {
     /// `cpu.weight` (v2) or `cpu.shares` (v1) as written.
     pub raw_weight: Option<u64>,
-    /// The scheduler's load weight: shares as they are, `weight * 1024 / 100`, 3 for `cpu.idle` groups
-    /// (`WEIGHT_IDLEPRIO` in `kernel/sched/sched.h`).
+    /// The scheduler's load weight: shares as they are, `weight * 1024 / 100`, [`IDLE_LOAD_WEIGHT`] for `cpu.idle` groups.
     pub load_weight: Option<u64>,
     pub quota: Option<CpuQuota>,
 }
@@ -124,7 +123,7 @@ pub fn read_cpu_limits(root: &Root, cpu: &Hierarchy, path: &str) -> Result<CpuLi
         (number("cpu.shares")?, quota)
     };
     let load_weight = match raw_weight {
-        _ if idle => Some(3),
+        _ if idle => Some(IDLE_LOAD_WEIGHT),
         raw => raw.map(|raw| load_weight(raw, cpu.v2)),
     };
     Ok(CpuLimits { raw_weight, load_weight, quota })

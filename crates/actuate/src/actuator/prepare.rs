@@ -10,7 +10,7 @@ use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError, TaskFacts};
 use crate::outcome::Verdict;
 use crate::undo::{Entry, State, locate};
-use crate::value::{idle_weight, normalise, original_of, same};
+use crate::value::{idle_weights, normalise, original_of, same};
 
 impl<K: Kernel> Actuator<K> {
     /// Everything that can be said about a change before anything is written. `Err` is a verdict already.
@@ -217,8 +217,8 @@ impl<K: Kernel> Actuator<K> {
                 self.insert(Entry::new(change.target.clone(), weight, origin))
             }
         };
-        for idle in [true, false] {
-            let weight = Setting::Weight(idle_weight(idle, group.v2));
+        for weight in idle_weights(group.v2) {
+            let weight = Setting::Weight(*weight);
             if !self.entries[index].wrote.contains(&weight) {
                 self.entries[index].wrote.push(weight);
             }

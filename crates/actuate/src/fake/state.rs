@@ -74,7 +74,13 @@ impl State {
                 values.insert(to.knob(), to.clone());
                 // sched_group_set_idle() in kernel/sched/fair.c: the weight is lost.
                 if let Setting::GroupIdle(idle) = to {
-                    let weight = crate::value::idle_weight(*idle, group.v2);
+                    let weight = match (idle, group.v2) {
+                        // Since Linux 6.12.
+                        (true, true) => 1,
+                        (true, false) => 3,
+                        (false, true) => 100,
+                        (false, false) => 1024,
+                    };
                     values.insert(Knob::Weight, Setting::Weight(weight));
                 }
             }
