@@ -2,8 +2,9 @@
 
 use evenkeel_base::facts::Unknown;
 use evenkeel_base::text::count;
+use evenkeel_base::{CpuSet, GroupView};
 
-use crate::view::{ACTIVE_PCT, HUNGRY_PCT, competing, demand_pct, group_name, list, siblings};
+use crate::view::{ACTIVE_PCT, HUNGRY_PCT, ancestors, competing, demand_pct, group_name, list, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -34,8 +35,16 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let own: f64 = own.filter_map(|task| Some(f64::from(task.sched?.nice.weight()))).sum();
         let groups = busy.iter().filter_map(|(group, _)| load(*group)).map(|weight| weight as f64);
         let total: f64 = own + groups.sum::<f64>();
-        let capacity = 100.0 * f64::from(observation.host.cpus);
-        for &(group, demand) in &busy {
+        // What they divide: the CPUs that any of them may use, and no more than quotas from their parent on leave.
+        let cpusets = busy.iter().map(|(group, _)| view(*group).and_then(|v| v.cpuset.as_ref()));
+        let together = cpusets
+            .collect::<Option<Vec<_>>>()
+            .map(|all| all.into_iter().flat_map(CpuSet::iter).collect::<CpuSet>());
+        let cpus = together.map_or(observation.host.cpus as usize, |cpus| cpus.len());
+        let quotas = ancestors(&observation.groups, parent).filter_map(|at| view(at)?.quota?.pct());
+        let capacity = quotas.fold(100.0 * cpus as f64, f64::min);
+        for &(group, demand) in busy.iter().filter(|(group, _)| !view(*group).is_some_and(GroupView::is_idle))
+        {
             let Some(weight) = load(group).filter(|weight| *weight != DEFAULT_LOAD) else { continue };
             let Some(cpus) = view(group).and_then(|v| v.cpuset.as_ref()) else {
                 findings.push(
@@ -96,11 +105,15 @@ mod tests {
     use crate::Status;
     use crate::testing::{TaskExt, World};
 
+    fn set(cpus: &str) -> evenkeel_base::CpuSet {
+        cpus.parse().unwrap()
+    }
+
     fn world(heavy: u64, cpus: (&str, &str)) -> World {
         let mut world = World::new(2);
         let (a, b) = (world.group("/a", heavy), world.group("/b", 1024));
-        world.observation.groups[a as usize].cpuset = Some(cpus.0.parse().unwrap());
-        world.observation.groups[b as usize].cpuset = Some(cpus.1.parse().unwrap());
+        world.observation.groups[a as usize].cpuset = Some(set(cpus.0));
+        world.observation.groups[b as usize].cpuset = Some(set(cpus.1));
         world.task("one", 99.0).in_group(a);
         world.task("two", 50.0).wait(40.0).in_group(b);
         world.thread(101, "two", 50.0).wait(40.0).in_group(b);
@@ -130,6 +143,39 @@ mod tests {
             world.task(name, 30.0).wait(60.0).in_group(0).nice(0);
         }
         assert_eq!(world.only("weight-ineffective").status, Status::Pass);
+    }
+
+    #[test]
+    fn what_is_divided_is_what_they_may_use_and_not_the_host() {
+        // Each of two threads can use its share of two CPUs, whatever the host has: 2/3 of these is 133 %.
+        let nested = |cpus, quota: Option<u64>| {
+            let mut world = World::new(8);
+            let parent = world.group("/pod", 1024);
+            if let Some(usec) = quota {
+                world.quota(parent, usec, 100_000, None);
+            }
+            for (path, weight) in [("/pod/a", 2048), ("/pod/b", 1024)] {
+                let group = world.group(path, weight);
+                let view = &mut world.observation.groups[group as usize];
+                (view.parent, view.cpuset) = (Some(parent), Some(set(cpus)));
+                world.task(path, 60.0).wait(40.0).in_group(group);
+                world.task(path, 60.0).wait(40.0).in_group(group);
+            }
+            world.only("weight-ineffective")
+        };
+        assert_eq!(nested("0-7", None).status, Status::Fail);
+        assert_eq!(
+            (nested("0-1", None).status, nested("0-7", Some(200_000)).status),
+            (Status::Pass, Status::Pass)
+        );
+    }
+
+    #[test]
+    fn who_was_made_idle_has_no_weight_to_act() {
+        let mut world = world(3, ("0", "1"));
+        assert_eq!(world.only("weight-ineffective").status, Status::Pass);
+        world.observation.groups[1].load_weight = Some(2);
+        assert_eq!(world.only("weight-ineffective").status, Status::Fail);
     }
 
     #[test]

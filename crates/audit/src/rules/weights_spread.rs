@@ -24,7 +24,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let is_sandbox =
             |group: u32| observation.containers.iter().any(|c| c.group == Some(group) && c.is_sandbox());
         for &group in children.iter().filter(|group| !is_sandbox(**group)) {
-            let Some(view) = observation.groups.get(group as usize) else { continue };
+            // Who was made idle is to wait for the others.
+            let view = observation.groups.get(group as usize).filter(|view| !view.is_idle());
+            let Some(view) = view else { continue };
             match view.load_weight {
                 Some(weight) => weights.push((weight, group)),
                 None if view.raw_weight.is_some() => {
@@ -111,6 +113,16 @@ mod tests {
         // Another container of that weight is a finding, by whatever name outside of pods.
         world.observation.containers[0].pod = None;
         assert_eq!(world.only("weights-spread").status, Status::Fail);
+    }
+
+    #[test]
+    fn who_was_made_idle_waits_as_it_should() {
+        let mut world = World::v2(1);
+        let (idle, other) = (world.group("/idle", 1), world.group("/other", 100));
+        world.task("x", 1.0).wait(90.0).in_group(idle);
+        world.task("y", 99.0).in_group(other);
+        world.observation.groups[idle as usize].load_weight = Some(evenkeel_base::IDLE_LOAD_WEIGHT);
+        assert_eq!(world.only("weights-spread").status, Status::Pass);
     }
 
     #[test]
