@@ -366,6 +366,14 @@ impl Observation {
         counted.unwrap_or_else(|| self.tasks_in(group).map(|task| task.cpu_pct).sum())
     }
 
+    /// What ended in no container and no machine, with the cgroup it was in.
+    pub fn ended_in_services(&self) -> impl Iterator<Item = (u32, &ExitedView)> {
+        let machines = || self.vms.iter().filter_map(|vm| vm.group);
+        let is_machines = move |at: u32| machines().any(|vm| self.is_within(at, vm));
+        let all = self.exited.iter().filter(|ended| ended.container.is_none());
+        all.filter_map(move |ended| Some((ended.group.filter(|at| !is_machines(*at))?, ended)))
+    }
+
     /// CPU that the groups of containers and machines counted, percent of one CPU, by group: what ended tasks used is in it. Less what
     /// containers and machines inside counted, which have sums of their own.
     pub fn counted_of_owners(&self) -> BTreeMap<u32, f64> {

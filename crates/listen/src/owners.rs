@@ -272,12 +272,8 @@ fn keys(observation: &Observation) -> (Vec<Key>, Vec<Option<u32>>, Vec<Option<u3
         });
     }
     // Who ended and left nobody behind had an owner, too.
-    let of_machine =
-        |at: u32| observation.vms.iter().any(|vm| vm.group.is_some_and(|vm| observation.is_within(at, vm)));
-    for ended in observation.exited.iter().filter(|ended| ended.container.is_none()) {
-        if let Some(group) = ended.group.filter(|at| !of_machine(*at)) {
-            service(group, &mut services, &mut keys);
-        }
+    for (group, _) in observation.ended_in_services() {
+        service(group, &mut services, &mut keys);
     }
     (keys, places, services)
 }

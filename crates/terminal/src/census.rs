@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use evenkeel_base::{NetworkRate, NetworkRates, Observation, TaskId, cut, printable};
+use evenkeel_base::{GroupView, NetworkRate, NetworkRates, Observation, TaskId, cut, printable};
 use evenkeel_report::ps::{Row, Sum, View, class, limits};
 
 /// Characters of a name that are kept: no one reads more, and somebody may have chosen 4 KB.
@@ -111,7 +111,12 @@ impl Census {
             let known = known(&vms, task.vm)
                 .or_else(|| known(&containers, task.container))
                 .or_else(|| known(&pods, task.pod));
-            known.unwrap_or_else(|| census.service(row, observation))
+            let key = || match (&row.cgroup, task.kernel_thread) {
+                (_, true) => Key::Kernel,
+                (Some(path), false) => Key::Service(path.clone()),
+                (None, false) => Key::Unplaced,
+            };
+            known.unwrap_or_else(|| census.service(key(), observation.group_of(task)))
         };
         let mut processes: HashMap<u32, usize> = HashMap::new();
         for row in &view.processes {
@@ -126,6 +131,14 @@ impl Census {
             let name = format!("{} {}", row.task.id.tid, shown(&row.task.comm));
             census.of_row(Key::Task(row.task.id), *process, name, row);
             census.add_to_service(*process, row);
+        }
+        for (at, ended) in observation.ended_in_services() {
+            let Some(group) = observation.groups.get(at as usize) else { continue };
+            let service = census.service(Key::Service(group.path.clone()), Some(group));
+            let item = &mut census.items[service];
+            item.numbers.cpu += ended.cpu_pct;
+            item.numbers.wait = item.numbers.wait.map(|sum| sum + ended.wait_pct);
+            item.busy = true;
         }
         census.cpus(observation);
         census
@@ -263,14 +276,8 @@ impl Census {
         }
     }
 
-    /// The service of a task that is in no container and no machine.
-    fn service(&mut self, row: &Row, observation: &Observation) -> usize {
-        let group = observation.group_of(&row.task);
-        let key = match (&row.cgroup, row.task.kernel_thread) {
-            (_, true) => Key::Kernel,
-            (Some(path), false) => Key::Service(path.clone()),
-            (None, false) => Key::Unplaced,
-        };
+    /// The service, or what stands for one, of tasks that are in no container and no machine.
+    fn service(&mut self, key: Key, group: Option<&GroupView>) -> usize {
         if let Some(at) = self.by_key.get(&key) {
             return *at;
         }
@@ -329,6 +336,8 @@ fn by_name<T>(kind: &str, name: &str, one: bool, sum: &Sum<'_, T>) -> Option<Str
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::ExitedView;
+
     use super::*;
     use crate::testing::{host, look};
 
@@ -384,5 +393,28 @@ mod tests {
         let service = census.get(&Key::Service("/system.slice/cron.service".into()));
         let numbers = service.map(|item| item.numbers);
         assert_eq!(numbers.map(|n| (n.cpu, n.wait, n.throttled)), Some((5.0, Some(2.0), Some(0.0))));
+    }
+
+    #[test]
+    fn what_ended_counts_for_the_service_it_was_in() {
+        let mut observation = look().observation;
+        // In the service; in the machine, whose cgroup counts it; and in a service of which nobody is left.
+        for (group, cpu_pct) in [(4, 70.0), (3, 9.0), (5, 20.0)] {
+            let wait_pct = 3.0;
+            observation.exited.push(ExitedView {
+                group: Some(group),
+                cpu_pct,
+                wait_pct,
+                ..ExitedView::default()
+            });
+        }
+        observation.groups.push(evenkeel_base::GroupView::of("/system.slice/job.service", Some(0), true));
+        let census = Census::new(&observation);
+        let of = |name: &str| {
+            let item = census.get(&Key::Service(format!("/system.slice/{name}.service")));
+            item.map(|item| (item.numbers.cpu, item.numbers.wait, item.busy))
+        };
+        assert_eq!((of("cron"), of("job")), (Some((75.0, Some(5.0), true)), Some((20.0, Some(3.0), true))));
+        assert_eq!(census.get(&Key::Vm(200)).map(|item| item.numbers.cpu), Some(40.0));
     }
 }
