@@ -339,7 +339,7 @@ pub fn limits(group: Option<&GroupView>) -> String {
         parts.push(format!("{} {weight}", if group.v2 { "weight" } else { "shares" }));
     }
     if let Some(pct) = group.quota.and_then(|quota| quota.pct()) {
-        parts.push(format!("quota {pct:.0} %"));
+        parts.push(format!("quota {} %", (10.0 * pct).round() / 10.0));
     }
     if let Some(cpus) = &group.cpuset {
         parts.push(format!("cpus {cpus}"));

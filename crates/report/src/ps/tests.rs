@@ -100,3 +100,15 @@ fn rates_are_short() {
     assert_eq!(of(1_234_000.0, 30_400.0), "1.2M/30k");
     assert_eq!((of(0.0, 999.4), of(1e9, 123e9)), ("0/999".to_owned(), "1.0G/123G".to_owned()));
 }
+
+#[test]
+fn a_small_quota_is_not_none() {
+    let words = |quota_usec| {
+        let quota = Some(CpuQuota { quota_usec: Limit::Value(quota_usec), ..CpuQuota::UNLIMITED });
+        limits(Some(&GroupView { quota, ..GroupView::default() }))
+    };
+    assert_eq!(
+        [400, 12_500, 50_000, 33_333].map(words),
+        ["quota 0.4 %", "quota 12.5 %", "quota 50 %", "quota 33.3 %"]
+    );
+}
