@@ -1,6 +1,6 @@
 //! The pages' documents. Names are whatever somebody gave them: they are data here, and text in the dashboard.
 
-use evenkeel_base::{Histogram, Observation, TaskView};
+use evenkeel_base::{GroupView, Histogram, Observation, TaskView};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_observe::beside::{read_beside_cpu, read_host_network};
@@ -144,7 +144,7 @@ fn used(used: &Use) -> Value {
 }
 
 fn owner_view(owner: &Owner) -> Value {
-    let ms = |ns: Option<u64>| ns.map(|ns| round(ns as f64 / 1e6));
+    let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
     let waits = owner.waits.as_ref().map(|(waits, _)| waits);
     json!({
         "number": owner.number, "kind": owner.key.kind.name(), "title": name(&owner.key.title()),
@@ -250,7 +250,13 @@ fn beside(path: &str, pid: Option<u32>) -> Value {
 /// What its cgroup may use.
 fn limits(seen: &Observation, path: &str) -> Value {
     let group = seen.groups.iter().find(|group| group.path == path);
+    let limited = |group: &GroupView| match group.quota {
+        Some(quota) => Some(quota.pct().is_some()),
+        // The root cannot have one.
+        None => group.parent.is_none().then_some(false),
+    };
     json!({
+        "limited": group.and_then(limited),
         "weight": group.and_then(|group| group.raw_weight),
         "quota_pct": group.and_then(|group| group.quota).and_then(|quota| quota.pct()),
         "cpuset": group.and_then(|group| group.cpuset.as_ref()).map(ToString::to_string),
@@ -288,6 +294,7 @@ mod tests {
     use std::sync::Arc;
 
     use evenkeel_base::observation::CpuView;
+    use evenkeel_base::{CpuQuota, Limit};
 
     use super::*;
     use crate::notices::labelled::host;
@@ -301,6 +308,32 @@ mod tests {
         seen.wall_ns = 1_000_000_000;
         board.observe(Arc::new(seen));
         assert_eq!(timeline(&board, 0)["moments"][0][5], json!([10.0, 20.0, null, 30.0]));
+    }
+
+    #[test]
+    fn what_is_not_known_of_a_limit_is_not_none() {
+        let mut seen = host(1, 2);
+        seen.groups[1].parent = Some(0);
+        let limited = |seen: &Observation, path| limits(seen, path)["limited"].clone();
+        assert_eq!((limited(&seen, "/s0"), limited(&seen, "/s1")), (json!(false), Value::Null));
+        assert_eq!(limited(&seen, ""), Value::Null, "a machine without a cgroup of its own");
+        for (usec, is_limited) in [(Limit::Max, false), (Limit::Value(50_000), true)] {
+            seen.groups[1].quota = Some(CpuQuota { quota_usec: usec, ..CpuQuota::UNLIMITED });
+            assert_eq!(limited(&seen, "/s1"), is_limited);
+        }
+    }
+
+    #[test]
+    fn waits_of_some_microseconds_are_not_zero() {
+        let mut board = Board::default();
+        board.observe(Arc::new(host(1, 1)));
+        let owners = Arc::make_mut(&mut board.owners);
+        let mut waits = Histogram::default();
+        waits.add(3_000);
+        owners.add_waits(1, "/s0", &waits, 3e-6);
+        let view = owners.iter().find(|owner| owner.key.path == "/s0").map(owner_view).unwrap();
+        let p50 = view["wait_p50_ms"].as_f64().unwrap();
+        assert!((0.002..0.005).contains(&p50), "{p50}");
     }
 
     #[test]

@@ -116,6 +116,8 @@ pub fn history(state_dir: &Path, from: Option<u64>, to: Option<u64>) -> Result<V
         })
         .collect();
     let waits = store.waits(from * 1_000_000, to * 1_000_000).map_err(told)?;
+    let mut waits: Vec<_> = waits.iter().collect();
+    waits.sort_by_key(|(_, waits)| std::cmp::Reverse(waits.quantile(0.99)));
     let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
     let waits: Vec<Value> = waits
         .iter()
@@ -167,6 +169,27 @@ mod tests {
     use evenkeel_store::TaskRate;
 
     use super::*;
+
+    #[test]
+    fn who_waits_longest_is_listed_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store =
+            Store::open(&dir.path().join(evenkeel_store::FILE_NAME), evenkeel_store::Limits::default())
+                .unwrap();
+        let waits = |ns| {
+            let mut waits = evenkeel_base::Histogram::default();
+            waits.add(ns);
+            waits
+        };
+        let all =
+            (0..LISTED as u64 + 10).map(|n| (format!("c{n:02}"), waits(1_000 + 1_000_000 * n))).collect();
+        store.add_waits(now_ms() / 60_000 - 1, &all).unwrap();
+        let past = history(dir.path(), None, None).unwrap();
+        let listed = past["waits"].as_array().unwrap();
+        let names: Vec<_> = listed.iter().map(|one| one["name"].as_str().unwrap()).collect();
+        assert_eq!(names.len(), LISTED);
+        assert!(!names.contains(&"c00") && names[..5].contains(&"c59"), "{names:?}");
+    }
 
     #[test]
     fn waits_that_were_counted_of_no_task_are_unknown() {

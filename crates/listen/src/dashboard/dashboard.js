@@ -141,7 +141,7 @@ function taskTable(tasks, most = 200) {
 function ownerTable(owners, most = 500, caption = 'Owners') {
   return table(caption, [['Who'], ['Kind'], ['Tasks', 'n'], ...USE, ['Stolen %', 'n'], ['p99 ms of all waits', 'n']],
     owners.slice(0, most).map(owner => h('tr', {}, h('td', { class: 'name' }, ownerLink(owner)), h('td', {}, owner.kind), h('td', { class: 'n' }, String(owner.tasks)),
-      use(owner.now), cell(owner.now.stolen), cell(owner.wait_p99_ms, 2))));
+      use(owner.now), cell(owner.now.stolen), cell(owner.wait_p99_ms, 3))));
 }
 /// Those that wait; the others would push the matrix off the screen.
 function waiters() {
@@ -296,7 +296,7 @@ function ownerPage(data) {
   if (!owner) return [h('h1', {}, 'Gone'), h('p', {}, 'No container, service or virtual machine has this number any more.')];
   return [h('h1', {}, brief(owner.title)), h('p', { class: 'sub' }, `${owner.kind}${owner.path ? ', cgroup ' + owner.path : ''}`),
     h('div', { class: 'tiles' }, tile(number(owner.now.cpu) + ' %', 'CPU', 'cpu'), tile(number(owner.now.wait) + ' %', 'waited', 'wait'), tile(number(owner.now.throttled) + ' %', 'throttled', 'hold'),
-      tile(number(owner.now.stolen) + ' %', 'stolen (estimate)', 'steal'), tile(data.limits.quota_pct === null ? 'none' : number(data.limits.quota_pct, 0) + ' %', 'limit'),
+      tile(number(owner.now.stolen) + ' %', 'stolen (estimate)', 'steal'), tile(data.limits.limited === false ? 'none' : number(data.limits.quota_pct) + ' %', 'limit'),
       tile(data.limits.weight === null ? '?' : String(data.limits.weight), 'weight'), tile(data.limits.cpuset ?? '?', 'CPUs allowed'),
       tile(bytes(data.beside.rss_bytes), 'memory'),
       tile(number(data.beside.memory_pressure_pct) + ' %', 'stalled on memory, 10 s'), tile(number(data.beside.io_pressure_pct) + ' %', 'stalled on I/O, 10 s'), networkTiles(data.beside)),
