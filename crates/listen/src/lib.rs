@@ -30,7 +30,7 @@ pub mod tls;
 pub mod webhook;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,7 +68,7 @@ pub struct Served {
     /// How `check` is to look.
     pub sampling: Sampling,
     /// What `check` finds, looked for so long.
-    pub check: fn(Sampling, Duration) -> anyhow::Result<Value>,
+    pub check: fn(&Path, Sampling, Duration) -> anyhow::Result<Value>,
     /// Where the time of a target goes, watched so long: `evenkeel.why/v1`.
     pub why: fn(&str, Duration) -> anyhow::Result<Value>,
     /// The host counts as watched while the last look is not older than this.
@@ -348,7 +348,7 @@ impl Site {
     }
 
     fn findings(&self) -> Result<Value, String> {
-        self.findings.get(self.served.check, self.served.sampling)
+        self.findings.get(&self.served)
     }
 
     fn history(&self, query: &str) -> Result<Value, String> {
@@ -367,7 +367,7 @@ mod tests {
             state_dir: PathBuf::new(),
             reports: PathBuf::new(),
             sampling: Sampling::default(),
-            check: |_, _| unreachable!("nobody checks"),
+            check: |_, _, _| unreachable!("nobody checks"),
             why: |_, _| unreachable!("nobody asks"),
             fresh: Duration::from_millis(200),
         };

@@ -10,6 +10,7 @@ use evenkeel_store::rates::Accumulator;
 use evenkeel_store::{Rates, Store, moments};
 use serde_json::{Value, json};
 
+use super::Served;
 use super::board::by_number;
 use super::documents::shorts;
 
@@ -33,11 +34,7 @@ pub struct Findings {
 
 impl Findings {
     /// What `check` finds.
-    pub fn get(
-        &self,
-        check: fn(Sampling, Duration) -> anyhow::Result<Value>,
-        sampling: Sampling,
-    ) -> Result<Value, String> {
+    pub fn get(&self, served: &Served) -> Result<Value, String> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, document)) = &*last
             && at.elapsed() < AGE
@@ -45,8 +42,9 @@ impl Findings {
             return Ok(document.clone());
         }
         // BPF programs would be loaded for this second only.
-        let way = if sampling == Sampling::Bpf { Sampling::Bpf } else { Sampling::Proc };
-        let mut document = check(way, LOOK).map_err(|error| format!("{error:#}"))?;
+        let way = if served.sampling == Sampling::Bpf { Sampling::Bpf } else { Sampling::Proc };
+        let check = (served.check)(&served.state_dir, way, LOOK);
+        let mut document = check.map_err(|error| format!("{error:#}"))?;
         document["at_ms"] = json!(now_ms());
         *last = Some((Instant::now(), document.clone()));
         Ok(document)

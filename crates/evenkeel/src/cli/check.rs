@@ -71,7 +71,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let root = show::root(global)?;
     let observation =
         observe(&root, args.interval, global.sampling.unwrap_or_default()).map_err(Failure::Cannot)?;
-    add_run(&mut expectations, global, promised, &observation);
+    let state_dir = global.root.is_none().then_some(global.state_dir.as_path());
+    add_run(&mut expectations, state_dir, promised, &observation);
     let facts = read_facts(&root, &facts_wanted(&observation));
     let report = evenkeel_audit::audit(&Input {
         facts: &facts,
@@ -96,22 +97,21 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     Ok(u8::from(report.failed()))
 }
 
-/// How promises stand, as the agent that keeps them last said, else as this observation shows; and what it has in force.
+/// How promises stand, as the agent that keeps them last said, else as this observation shows; and what it has in force. A captured
+/// tree has no state directory.
 fn add_run(
     expectations: &mut Expectations,
-    global: &Global,
+    state_dir: Option<&Path>,
     (promised, scope): (Guarantees, Scope),
     observation: &Observation,
 ) {
     let statuses = &mut expectations.guarantees;
     *statuses = evenkeel_agent::guarantee::look(promised, &scope, observation);
-    if global.root.is_some() {
-        return;
-    }
-    let store = Store::open_read_only(&global.state_dir.join(evenkeel_store::FILE_NAME)).ok().flatten();
+    let Some(state_dir) = state_dir else { return };
+    let store = Store::open_read_only(&state_dir.join(evenkeel_store::FILE_NAME)).ok().flatten();
     let Some(store) = store else { return };
     // The word of an agent at work counts: it has looked longer.
-    let run = super::status::of_agent(&global.state_dir).unwrap_or_default();
+    let run = super::status::of_agent(state_dir).unwrap_or_default();
     let kept = run.guarantees;
     let minute = observation.wall_ns / 60_000_000_000;
     for status in &mut *statuses {
@@ -129,11 +129,16 @@ fn add_run(
 }
 
 /// What is found on this host without a policy, as `-o json` has it.
-pub fn document(sampling: Sampling, interval: Duration) -> anyhow::Result<serde_json::Value> {
+pub fn document(
+    state_dir: &Path,
+    sampling: Sampling,
+    interval: Duration,
+) -> anyhow::Result<serde_json::Value> {
     let root = Root::host();
     let observation = observe(&root, interval, sampling)?;
     let facts = read_facts(&root, &facts_wanted(&observation));
-    let expectations = Expectations::default();
+    let mut expectations = Expectations::default();
+    add_run(&mut expectations, Some(state_dir), Default::default(), &observation);
     let report = evenkeel_audit::audit(&Input {
         facts: &facts,
         observation: &observation,
@@ -351,7 +356,6 @@ fn list(format: Format) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
     use evenkeel_base::run::{GuaranteeStatus, RunRecord};
 
     use super::*;
@@ -359,21 +363,24 @@ mod tests {
     #[test]
     fn what_a_killed_agent_said_last_is_not_how_it_stands() {
         let dir = tempfile::tempdir().unwrap();
-        let args = ["evenkeel", "--state-dir", dir.path().to_str().unwrap(), "status"];
-        let global = super::super::Cli::try_parse_from(args).unwrap().global;
         let kept = |pid| {
             let guarantees = vec![GuaranteeStatus { name: "pid:7".into(), ..GuaranteeStatus::default() }];
             let mut store =
                 Store::open(&dir.path().join(evenkeel_store::FILE_NAME), Default::default()).unwrap();
             store.begin_run(&RunRecord { pid, guarantees, ..RunRecord::default() }).unwrap();
             let mut expectations = Expectations::default();
-            let promised = (Guarantees::default(), Scope::default());
-            add_run(&mut expectations, &global, promised, &Observation::default());
+            add_run(&mut expectations, Some(dir.path()), Default::default(), &Observation::default());
             (expectations.guarantees.len(), expectations.kept_by_run.len())
         };
         // Another agent is at work, and records nothing.
         let _lock = evenkeel_actuate::FileMedium::open(dir.path()).unwrap();
         assert_eq!((kept(u32::MAX), kept(std::process::id())), ((0, 0), (1, 1)));
+        let shown = document(dir.path(), Sampling::Proc, MIN_INTERVAL).unwrap();
+        let mut shown = shown["findings"].as_array().unwrap().iter();
+        assert!(
+            shown.any(|finding| finding["subject"] == "guarantee pid:7"),
+            "nor is it kept from the dashboard"
+        );
     }
 
     #[test]

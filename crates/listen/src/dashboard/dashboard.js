@@ -257,7 +257,7 @@ function byCore() {
 
 function findingsPage() {
   const rank = { error: 0, warning: 1, info: 2 };
-  const list = findings.data.findings.filter(finding => finding.status === 'fail').sort((a, b) => rank[a.severity] - rank[b.severity]);
+  const list = findings.data.findings.filter(finding => finding.status === 'fail' && !finding.ignored).sort((a, b) => rank[a.severity] - rank[b.severity]);
   const sums = findings.data.summary;
   return [h('h1', {}, 'Findings on the set-up'),
     h('p', { class: 'sub' }, `${sums.pass} passed, ${sums.fail} failed, ${sums.unknown} unknown; looked at ${time(findings.data.at_ms)}. As "evenkeel check" says, with the rights of this server.`),
