@@ -128,7 +128,16 @@ fn without_history_both_say_so() {
         let words = ok(state.path(), since);
         assert!(words.contains("nothing recorded there: neither `evenkeel run` nor `serve`"), "{words}");
     }
+    let columns = |asked: &[&str]| {
+        let csv = ok(state.path(), &[&["history", "-o", "csv"], asked].concat());
+        csv.lines().next().unwrap_or_default().to_owned()
+    };
+    let tables: [&[&str]; 3] =
+        [&["--since", "1h", "--by", "container"], &["--since", "1h", "--of", "pid:1"], &[]];
+    let without = tables.map(columns);
+    assert!(columns(&["--run", "last"]).starts_with("started,name,"), "those of stages");
     drop(Store::open(&state.path().join(evenkeel_store::FILE_NAME), Limits::default()).unwrap());
+    assert_eq!(tables.map(columns), without, "the same columns with a history and without");
     assert!(ok(state.path(), &["replay"]).contains("nothing recorded of any run in this file"));
     assert_eq!(document(state.path(), &["history"])["runs"], Value::Array(Vec::new()));
     assert!(ok(state.path(), &["status"]).contains("No agent is running"));

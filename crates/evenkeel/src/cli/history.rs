@@ -144,8 +144,19 @@ fn nothing(global: &Global, args: &Args, path: &Path, words: &str) -> Outcome {
         Format::Json => print(&pretty(
             &json!({ "schema": "evenkeel.history/v1", "runs": [], "store": null, "rates": null, "series": null }),
         )?),
-        Format::Csv => print(&run_table().csv(&[])),
+        Format::Csv => print(&no_lines(args)),
         Format::Text | Format::Svg => print(words),
+    }
+}
+
+/// The table that was asked for, without lines.
+fn no_lines(args: &Args) -> String {
+    match (args.run, &args.of) {
+        (Some(_), _) if args.changes => run::change_table(true).csv(&[]),
+        (Some(_), _) => run::stage_table().csv(&[]),
+        (_, Some(_)) => course::step_table(false, true).csv(&[]),
+        _ if args.since.is_some() || args.from.is_some() => rates::line_table(args.by, true, true).csv(&[]),
+        _ => run_table().csv(&[]),
     }
 }
 

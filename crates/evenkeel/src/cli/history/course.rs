@@ -26,7 +26,7 @@ pub(super) fn step(text: &str) -> Result<Duration, String> {
 }
 
 /// `people`: for them, with columns of lengths of waits only where there are any.
-fn step_table(people: bool, lengths: bool) -> Table<Step> {
+pub(super) fn step_table(people: bool, lengths: bool) -> Table<Step> {
     let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
     let length = move |name, heading, pick: fn(&evenkeel_base::Histogram) -> Option<u64>| {
         Field::number(name, heading, 2, move |step: &Step| ms(step.waits.as_ref().and_then(pick)))

@@ -170,7 +170,7 @@ fn shown(
 }
 
 /// `lengths`: whether there are lengths of waits, for which text has columns then only.
-fn line_table(by: By, lengths: bool, pods: bool) -> Table<Line> {
+pub(super) fn line_table(by: By, lengths: bool, pods: bool) -> Table<Line> {
     let mut fields = Vec::new();
     if matches!(by, By::Process | By::Thread) {
         fields.push(Field::integer("tgid", "PID", |line: &Line| line.tgid));
