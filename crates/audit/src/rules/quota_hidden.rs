@@ -1,6 +1,7 @@
 //! Programs see the quota that holds for them (golang/go#81180).
 
 use evenkeel_base::facts::Unknown;
+use evenkeel_base::run::ChangeRecord;
 
 use crate::view::{ancestors, group_name};
 use crate::{Finding, Input, Rule, Severity, fix};
@@ -39,6 +40,14 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         else {
             continue;
         };
+        // What a run has limited goes with the run.
+        let holds = |change: &ChangeRecord| {
+            change.knob == "quota"
+                && groups.get(holder as usize).map(|group| &group.path) == change.group.as_ref()
+        };
+        if input.expectations.set_by_run.iter().any(holds) {
+            continue;
+        }
         let suits = ((quota_pct / 100.0).ceil() as usize).max(1);
         let finding = rule.fail(
             group_name(observation, index),
@@ -101,6 +110,18 @@ mod tests {
         assert!(finding.evidence.contains("server has 4 threads on 4 CPUs"), "{}", finding.evidence);
         assert!(finding.fix.unwrap().contains("GOMAXPROCS=2"));
         assert_eq!(world(4, 0).only("quota-hidden").severity, Severity::Info, "it does no harm yet");
+    }
+
+    #[test]
+    fn what_a_run_has_limited_is_its_own() {
+        let mut world = world(4, 3);
+        let group = Some("/pod".to_owned());
+        let change =
+            |knob: &str| ChangeRecord { group: group.clone(), knob: knob.into(), ..Default::default() };
+        world.expectations.set_by_run = vec![change("weight")];
+        assert_eq!(world.only("quota-hidden").status, Status::Fail);
+        world.expectations.set_by_run = vec![change("quota")];
+        assert_eq!(world.only("quota-hidden").status, Status::Pass);
     }
 
     #[test]
