@@ -195,10 +195,14 @@ pub fn pods(observation: &Observation) -> Vec<(String, Use)> {
         })
         .collect();
     let mut ran = vec![0.0; pods.len()];
-    for task in &observation.tasks {
-        let Some(at) = task.pod.map(|at| at as usize).filter(|at| *at < pods.len()) else { continue };
-        ran[at] += task.cpu_pct;
-        if let Some(wait) = task.wait_pct {
+    let pod_of = |container: Option<u32>| observation.containers.get(container? as usize)?.pod;
+    let there = observation.tasks.iter().map(|task| (task.pod, task.cpu_pct, task.wait_pct));
+    let ended = observation.exited.iter();
+    let ended = ended.map(|ended| (pod_of(ended.container), ended.cpu_pct, Some(ended.wait_pct)));
+    for (pod, cpu_pct, wait_pct) in there.chain(ended) {
+        let Some(at) = pod.map(|at| at as usize).filter(|at| *at < pods.len()) else { continue };
+        ran[at] += cpu_pct;
+        if let Some(wait) = wait_pct {
             *pods[at].1.wait.get_or_insert(0.0) += wait;
         }
     }
@@ -409,7 +413,24 @@ fn own(page: &mut Page, board: &Board) {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::{ContainerView, ExitedView, PodView};
+
     use super::*;
+    use crate::notices::labelled::host;
+
+    #[test]
+    fn what_ended_in_a_pods_containers_is_the_pods() {
+        let mut seen = host(2, 1);
+        seen.pods = vec![PodView::of("prod", "web")];
+        seen.containers = vec![ContainerView { pod: Some(0), ..ContainerView::of("app", "containerd") }];
+        let task = &mut seen.tasks[0];
+        (task.pod, task.container, task.cpu_pct, task.wait_pct) = (Some(0), Some(0), 10.0, Some(1.0));
+        let ended =
+            |container| ExitedView { container, cpu_pct: 50.0, wait_pct: 7.0, ..ExitedView::default() };
+        seen.exited = vec![ended(Some(0)), ended(None)];
+        let now = pods(&seen)[0].1;
+        assert_eq!((now.cpu, now.wait), (60.0, Some(8.0)));
+    }
 
     #[test]
     fn what_is_missing_of_a_rate_is_not_zero_where_it_is_not_known() {
