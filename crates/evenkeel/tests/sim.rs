@@ -205,6 +205,9 @@ fn what_does_not_fit_together_is_wrong_usage() {
         (vec![&tenants, "--quick"], "built-in"),
         (vec!["no-such-thing"], "no built-in experiment"),
         (vec!["--fleet", "1"], "--fleet"),
+        (vec!["--fleet", "2", "--quick"], "cannot be used with '--quick'"),
+        (vec!["--fleet", "2", "--out", "x"], "cannot be used with '--out"),
+        (vec!["--fleet", "2", "--cpus", "8", "--kernel", "6.1"], "cannot be used with"),
         (vec![], "FILE"),
     ] {
         sim(&args).refused(2, reason);

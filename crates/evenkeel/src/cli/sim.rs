@@ -34,7 +34,8 @@ pub struct Args {
     #[arg(value_name = "FILE", required_unless_present = "fleet")]
     experiment: Option<String>,
     /// Instead of a file: so many hosts drawn at random, and how much CPU evenkeel gives back on them.
-    #[arg(long, value_name = "HOSTS", conflicts_with = "experiment", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    #[arg(long, value_name = "HOSTS", value_parser = clap::value_parser!(u32).range(2..=1_000_000),
+          conflicts_with_all = ["experiment", "cpus", "kernel", "events_per_s", "quick", "out", "shard"])]
     fleet: Option<u32>,
     /// Seed instead of the file's.
     #[arg(long)]

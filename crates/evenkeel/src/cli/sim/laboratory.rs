@@ -44,7 +44,7 @@ pub struct TenantArgs {
     out: Option<PathBuf>,
     /// Experiments with tenants: simulate a part of the cells, such as 0/4 for the first of four; `lab merge` makes one record
     /// of all parts.
-    #[arg(long, value_name = "INDEX/COUNT", conflicts_with = "fleet")]
+    #[arg(long, value_name = "INDEX/COUNT")]
     shard: Option<Shard>,
 }
 
