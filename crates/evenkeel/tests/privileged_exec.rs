@@ -152,6 +152,8 @@ fn statuses_and_streams_are_the_commands() {
     bed.run(&["--", "/no/such/program"]).with(127);
     bed.run(&["--", "/etc/passwd"]).with(126);
     bed.run(&["--cpus", "4095", "--", "true"]).refused(125, "4095");
+    bed.run(&["--cpu-limit", "20%", "--instance", "t3.micro", "--", "true"])
+        .refused(125, "--instance goes with");
     let mut child = bed
         .command(&["--cpu-limit", "90%", "--", "cat"])
         .stdin(Stdio::piped())

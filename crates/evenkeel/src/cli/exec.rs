@@ -192,6 +192,9 @@ fn spec(global: &Global, args: &Args) -> Result<Spec, String> {
         Some(LimitArg::At(limit)) => Some(evenkeel_exec::quota(Some(limit), args.period, args.burst)?),
         None => None,
     };
+    if args.instance.is_some() && args.cpu_limit != Some(LimitArg::Auto) {
+        return Err("--instance goes with --cpu-limit auto: a limit that is given needs no type".into());
+    }
     let claim = match (args.weight, args.shares) {
         (Some(weight), _) => Some(CpuClaim::Weight(CpuWeight::new(weight))),
         (None, Some(shares)) => Some(CpuClaim::Shares(CpuShares::new(shares))),
