@@ -1,6 +1,8 @@
 //! Neighbours' weights are not absurdly far apart.
 
 use evenkeel_base::facts::Unknown;
+use evenkeel_base::run::ChangeRecord;
+use evenkeel_base::{GroupView, load_weight};
 
 use crate::view::{ACTIVE_PCT, group_demand_pct, group_name, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
@@ -20,7 +22,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let observation = input.observation;
     let mut findings = Vec::new();
     for (parent, children) in siblings(observation) {
-        let mut weights: Vec<(u64, u32)> = Vec::new();
+        // Load weight, group, and the number in its file.
+        let mut weights: Vec<(u64, u32, u64)> = Vec::new();
         let is_sandbox =
             |group: u32| observation.containers.iter().any(|c| c.group == Some(group) && c.is_sandbox());
         for &group in children.iter().filter(|group| !is_sandbox(**group)) {
@@ -28,7 +31,13 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             let view = observation.groups.get(group as usize).filter(|view| !view.is_idle());
             let Some(view) = view else { continue };
             match view.load_weight {
-                Some(weight) => weights.push((weight, group)),
+                Some(weight) => {
+                    let now = (weight, view.raw_weight.unwrap_or_default());
+                    // What a run has raised is no heavier than it was found.
+                    let found = found(input, view).map(|raw| (load_weight(raw, view.v2), raw));
+                    let (weight, raw) = found.map_or(now, |found| found.min(now));
+                    weights.push((weight, group, raw));
+                }
                 None if view.raw_weight.is_some() => {
                     findings
                         .push(rule.unknown(group_name(observation, group), "its weight could not be read"));
@@ -36,7 +45,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 None => {}
             }
         }
-        let (Some(&(low, light)), Some(&(high, heavy))) = (weights.iter().min(), weights.iter().max()) else {
+        let (Some(&(low, light, low_raw)), Some(&(high, heavy, high_raw))) =
+            (weights.iter().min(), weights.iter().max())
+        else {
             continue;
         };
         if high / low.max(1) < ABSURD {
@@ -45,15 +56,10 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let busy = |group| group_demand_pct(observation, group) >= ACTIVE_PCT;
         let both = busy(light) && busy(heavy);
         let share = 100.0 * low as f64 / (low as f64 + high as f64).max(1.0);
-        let raw = |group: u32| {
-            observation.groups.get(group as usize).and_then(|view| view.raw_weight).unwrap_or_default()
-        };
         let finding = rule.fail(
             group_name(observation, light),
             format!(
-                "weight {} against {} of {} (1 : {}){}",
-                raw(light),
-                raw(heavy),
+                "weight {low_raw} against {high_raw} of {} (1 : {}){}",
                 group_name(observation, heavy),
                 high / low.max(1),
                 if both { ", both want CPU now" } else { "" }
@@ -68,6 +74,14 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         findings.push(finding.severity(if both { Severity::Warning } else { Severity::Info }));
     }
     Ok(rule.or_pass(findings, format!("no neighbours' weights differ by a factor of {ABSURD} or more")))
+}
+
+/// The number that a cgroup's file had before a run at work set it.
+fn found(input: &Input<'_>, group: &GroupView) -> Option<u64> {
+    let of_group =
+        |change: &&ChangeRecord| change.knob == "weight" && change.group.as_ref() == Some(&group.path);
+    let change = input.expectations.set_by_run.iter().find(of_group)?;
+    change.from.strip_prefix("weight ")?.parse().ok()
 }
 
 #[cfg(test)]
@@ -123,6 +137,21 @@ mod tests {
         world.task("y", 99.0).in_group(other);
         world.observation.groups[idle as usize].load_weight = Some(evenkeel_base::IDLE_LOAD_WEIGHT);
         assert_eq!(world.only("weights-spread").status, Status::Pass);
+    }
+
+    #[test]
+    fn what_a_run_has_raised_is_as_heavy_as_it_was_found() {
+        let mut world = World::new(1);
+        world.group("/a", 1024);
+        world.group("/promised", 262_144);
+        assert_eq!(world.only("weights-spread").subject, "cgroup /a");
+        let (group, knob, from) = (Some("/promised".into()), "weight".into(), "weight 2048".into());
+        world.expectations.set_by_run = vec![ChangeRecord { group, knob, from, ..ChangeRecord::default() }];
+        assert_eq!(world.only("weights-spread").status, Status::Pass);
+        // Too far apart as found, too.
+        world.group("/tiny", 2);
+        let evidence = world.only("weights-spread").evidence;
+        assert!(evidence.starts_with("weight 2 against 2048 of cgroup /promised (1 : 1024)"), "{evidence}");
     }
 
     #[test]
