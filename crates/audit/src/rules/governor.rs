@@ -56,14 +56,15 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         .into_iter()
         .rev()
         .map(|((severity, consequence, evidence), cpus)| {
-            let braces = if cpus.len() == governors.len() { "*".to_owned() } else { braces(&cpus) };
+            let all = cpus.len() == governors.len();
             rule.fail(
                 format!("cpus {cpus}"),
                 evidence,
                 consequence,
                 format!(
-                    "for f in /sys/devices/system/cpu/cpu{braces}/cpufreq/scaling_governor; do echo performance > $f; done\n\
-                     # lasting: cpupower frequency-set -g performance in a unit, or tuned-adm profile throughput-performance"
+                    "for f in {}; do echo performance > $f; done\n\
+                     # lasting: cpupower frequency-set -g performance in a unit, or tuned-adm profile throughput-performance",
+                    if all { file("*") } else { files(&cpus) }
                 ),
             )
             .severity(severity)
@@ -72,10 +73,13 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     Ok(rule.or_pass(findings, format!("{} CPUs at performance", governors.len())))
 }
 
-/// The set for a shell's pathname: `3` or `{0,1,5}`.
-fn braces(cpus: &CpuSet) -> String {
-    let numbers: Vec<String> = cpus.iter().map(|cpu| cpu.to_string()).collect();
-    if numbers.len() == 1 { numbers.concat() } else { format!("{{{}}}", numbers.join(",")) }
+fn file(cpu: &str) -> String {
+    format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")
+}
+
+/// One by one: not every shell expands braces.
+fn files(cpus: &CpuSet) -> String {
+    cpus.iter().map(|cpu| file(&cpu.to_string())).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -96,7 +100,12 @@ mod tests {
             (finding.status, finding.severity, &*finding.subject),
             (Status::Fail, Severity::Warning, "cpus 1-2")
         );
-        assert!(finding.fix.unwrap().starts_with("for f in /sys/devices/system/cpu/cpu{1,2}/cpufreq/"));
+        assert!(
+            finding
+                .fix
+                .unwrap()
+                .starts_with("for f in /sys/devices/system/cpu/cpu1/cpufreq/scaling_governor /sys/")
+        );
         world.governors(&["powersave"; 4], Some("intel_pstate"));
         assert_eq!(world.only("governor").severity, Severity::Info);
         // These follow the load, the last one in small steps.
