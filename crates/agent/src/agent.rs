@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{Options, RestoreReport, SetReport};
 use evenkeel_base::run::{KERNEL_DEFAULT, RunRecord};
-use evenkeel_base::stats;
 use evenkeel_base::{
     BootId, Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Target, TaskId, TaskView,
 };
@@ -481,11 +480,5 @@ impl Agent {
         for note in self.log.recorder.take_notes().into_iter().chain(self.observer.take_note()) {
             watcher.event(&Event::Note(&note));
         }
-    }
-
-    /// Variance of the online CPUs' utilisation passes the threshold at which placing again is worth a look.
-    pub(crate) fn uneven(observation: &Observation, threshold_points: f64) -> bool {
-        let busy: Vec<f64> = observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct).collect();
-        stats::variance(&busy) > threshold_points * threshold_points
     }
 }

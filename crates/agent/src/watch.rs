@@ -7,6 +7,7 @@ use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::{Change, CpuSet, Observation, Plan, Target};
 use evenkeel_observe::Detail;
 use evenkeel_policy::monitor::Arm;
+use evenkeel_policy::placement::is_uneven;
 
 use crate::agent::Agent;
 use crate::error::AgentError;
@@ -21,8 +22,6 @@ const LOAD_DRIFT: f64 = 0.3;
 const STRANGERS: f64 = 0.2;
 /// Drift must last this many observations: work comes and goes.
 const LASTING: u32 = 3;
-/// Settings that pin tasks are looked at again when CPU utilisations differ by this many points (standard deviation).
-const UNEVEN_POINTS: f64 = 15.0;
 /// Least time between two tests that protected scopes ask for.
 const REST: Duration = Duration::from_secs(60);
 /// The same where the same settings came out time and again.
@@ -192,6 +191,7 @@ impl Agent {
                 self.take_back(why, &measured, watcher);
                 // What else could help is decided again.
                 basis = self.decide_and_tell(watcher)?;
+                (patience, drifting) = (REST, 0);
                 before = self.begin_window()?;
                 continue;
             }
@@ -211,6 +211,7 @@ impl Agent {
                     // Nothing speaks against it elsewhere.
                     self.decisions.barred.remove(&name);
                     basis = self.decide_and_tell(watcher)?;
+                    (patience, drifting) = (REST, 0);
                     before = self.begin_window()?;
                     continue;
                 }
@@ -449,7 +450,7 @@ impl Agent {
         if !tasks_of(&self.plan).is_empty() && self.strangers_pct(observation) > STRANGERS * load.max(5.0) {
             return Some(Drift::Strangers);
         }
-        (pins(&self.plan) && Self::uneven(observation, UNEVEN_POINTS)).then_some(Drift::Uneven)
+        (pins(&self.plan) && is_uneven(observation)).then_some(Drift::Uneven)
     }
 }
 

@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 
-use evenkeel_base::{CpuSet, Topology};
+use evenkeel_base::{CpuSet, Observation, Topology};
 
 use evenkeel_base::stats;
 
@@ -82,10 +82,13 @@ pub fn utilisation(loads: &[Load<'_>], slots: &[Slot], placed: &[Option<u32>]) -
     sums.iter().zip(slots).map(|(sum, slot)| sum / slot.speed).collect()
 }
 
-/// Whether CPU utilisations (percent) differ so much that placing again is worth a look: their variance exceeds the
-/// square of `threshold_points`.
-pub fn uneven(per_cpu_pct: &[f64], threshold_points: f64) -> bool {
-    stats::variance(per_cpu_pct) > threshold_points * threshold_points
+/// Standard deviation of the online CPUs' utilisation from which placing again is worth a look, points.
+pub const UNEVEN_POINTS: f64 = 15.0;
+
+/// Whether it is.
+pub fn is_uneven(observation: &Observation) -> bool {
+    let busy: Vec<f64> = observation.host.per_cpu.iter().map(|cpu| cpu.busy_pct).collect();
+    stats::variance(&busy) > UNEVEN_POINTS * UNEVEN_POINTS
 }
 
 fn has_smt(slots: &[Slot]) -> bool {

@@ -347,7 +347,6 @@ fn text(
         return "Nothing to do: no lever can act on the tasks of this scope that are running now.\n"
             .to_owned();
     }
-    let busy: Vec<f64> = observation.host.per_cpu.iter().map(|c| c.busy_pct).collect();
     let mut out = String::new();
     for (plan, predicted) in plans.iter().zip(predicted) {
         out.push_str(&format!("{}: {}; {}\n", plan.name, count(plan.changes.len(), "change"), plan.why));
@@ -357,10 +356,11 @@ fn text(
             out.push_str(&format!("    predicted for the scope: {}{moves}\n", predicted.in_words()));
         }
     }
-    if placement::uneven(&busy, 15.0) {
-        out.push_str(
-            "CPU utilisations differ by more than 15 points (standard deviation): placement may help.\n",
-        );
+    if placement::is_uneven(observation) {
+        out.push_str(&format!(
+            "CPU utilisations differ by more than {} points (standard deviation): placement may help.\n",
+            placement::UNEVEN_POINTS
+        ));
     }
     if !rows.is_empty() {
         out.push('\n');
