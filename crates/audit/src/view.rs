@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_base::run::ChangeRecord;
 use evenkeel_base::{CpuSet, GroupView, Observation, TaskView};
 
 use super::Input;
@@ -47,6 +48,12 @@ pub fn usable_cpus(observation: &Observation, task: &TaskView) -> usize {
         }
     }
     cpus.len()
+}
+
+/// What a cgroup had before a run at work set it, in words that begin with the knob or with "no".
+pub fn found_by_run<'a>(input: &'a Input<'_>, group: &GroupView, knob: &str) -> Option<&'a str> {
+    let sets = |change: &&ChangeRecord| change.knob == knob && change.group.as_ref() == Some(&group.path);
+    input.expectations.set_by_run.iter().find(sets).map(|change| &*change.from)
 }
 
 /// CPUs that are up and not isolated.

@@ -134,7 +134,10 @@ impl Census {
         }
         for (at, ended) in observation.ended_in_services() {
             let Some(group) = observation.groups.get(at as usize) else { continue };
-            let service = census.service(Key::Service(group.path.clone()), Some(group));
+            let key = Key::Service(group.path.clone());
+            // Kernel threads are in the root.
+            let is_kernel = group.parent.is_none() && !census.by_key.contains_key(&key);
+            let service = census.service(if is_kernel { Key::Kernel } else { key }, Some(group));
             let item = &mut census.items[service];
             item.numbers.cpu += ended.cpu_pct;
             item.numbers.wait = item.numbers.wait.map(|sum| sum + ended.wait_pct);
@@ -398,8 +401,8 @@ mod tests {
     #[test]
     fn what_ended_counts_for_the_service_it_was_in() {
         let mut observation = look().observation;
-        // In the service; in the machine, whose cgroup counts it; and in a service of which nobody is left.
-        for (group, cpu_pct) in [(4, 70.0), (3, 9.0), (5, 20.0)] {
+        // In the service; in the machine, whose cgroup counts it; in a service of which nobody is left; a kernel thread.
+        for (group, cpu_pct) in [(4, 70.0), (3, 9.0), (5, 20.0), (0, 1.0)] {
             let wait_pct = 3.0;
             observation.exited.push(ExitedView {
                 group: Some(group),
@@ -416,5 +419,6 @@ mod tests {
         };
         assert_eq!((of("cron"), of("job")), (Some((75.0, Some(5.0), true)), Some((20.0, Some(3.0), true))));
         assert_eq!(census.get(&Key::Vm(200)).map(|item| item.numbers.cpu), Some(40.0));
+        assert!(census.get(&Key::Service("/".into())).is_none() && census.get(&Key::Kernel).is_some());
     }
 }

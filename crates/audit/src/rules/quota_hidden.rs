@@ -1,9 +1,8 @@
 //! Programs see the quota that holds for them (golang/go#81180).
 
 use evenkeel_base::facts::Unknown;
-use evenkeel_base::run::ChangeRecord;
 
-use crate::view::{ancestors, group_name};
+use crate::view::{ancestors, found_by_run, group_name};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -26,7 +25,11 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let above = ancestors(groups, index).skip(1);
         let limits = above.filter_map(|at| {
             let view = groups.get(at as usize)?;
-            Some((view.quota?.pct()?, at, view.throttled_periods))
+            let now = view.quota?.pct()?;
+            // What a run has limited is limited as it was found.
+            let found = found_by_run(input, view, "quota");
+            let pct = found.map_or(Some(now), |words| quota_in(words).map(|found| found.max(now)))?;
+            Some((pct, at, view.throttled_periods))
         });
         let Some((quota_pct, holder, throttled)) = limits.min_by(|a, b| a.0.total_cmp(&b.0)) else {
             continue;
@@ -40,14 +43,6 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         else {
             continue;
         };
-        // What a run has limited goes with the run.
-        let holds = |change: &ChangeRecord| {
-            change.knob == "quota"
-                && groups.get(holder as usize).map(|group| &group.path) == change.group.as_ref()
-        };
-        if input.expectations.set_by_run.iter().any(holds) {
-            continue;
-        }
         let suits = ((quota_pct / 100.0).ceil() as usize).max(1);
         let finding = rule.fail(
             group_name(observation, index),
@@ -71,6 +66,11 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     ))
 }
 
+/// The quota in words such as "quota 50.0 % (period 100000 us)", percent of one CPU; `None` of "no quota".
+fn quota_in(words: &str) -> Option<f64> {
+    words.strip_prefix("quota ")?.split(' ').next()?.parse().ok()
+}
+
 /// The process directly in a group that has most threads: its name and how many.
 fn widest<'a>(input: &Input<'a>, group: u32) -> Option<(&'a str, usize)> {
     let mut by_process = std::collections::BTreeMap::new();
@@ -86,6 +86,9 @@ fn widest<'a>(input: &Input<'a>, group: u32) -> Option<(&'a str, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::run::ChangeRecord;
+    use evenkeel_base::{CpuQuota, Limit, Setting};
+
     use super::*;
     use crate::Status;
     use crate::testing::{TaskExt, World};
@@ -115,13 +118,21 @@ mod tests {
     #[test]
     fn what_a_run_has_limited_is_its_own() {
         let mut world = world(4, 3);
-        let group = Some("/pod".to_owned());
-        let change =
-            |knob: &str| ChangeRecord { group: group.clone(), knob: knob.into(), ..Default::default() };
-        world.expectations.set_by_run = vec![change("weight")];
+        let found = |knob: &str, from: &str| {
+            let (group, knob, from) = (Some("/pod".to_owned()), knob.to_owned(), from.to_owned());
+            vec![ChangeRecord { group, knob, from, ..ChangeRecord::default() }]
+        };
+        world.expectations.set_by_run = found("weight", "weight 1024");
         assert_eq!(world.only("quota-hidden").status, Status::Fail);
-        world.expectations.set_by_run = vec![change("quota")];
+        let no_quota = Setting::Quota(CpuQuota::UNLIMITED).to_string();
+        world.expectations.set_by_run = found("quota", &no_quota);
         assert_eq!(world.only("quota-hidden").status, Status::Pass);
+        // With a burst, or less than before: there was one.
+        let quota = |usec| CpuQuota { quota_usec: Limit::Value(usec), ..CpuQuota::UNLIMITED };
+        for (usec, status) in [(200_000, Status::Fail), (300_000, Status::Fail), (400_000, Status::Pass)] {
+            world.expectations.set_by_run = found("quota", &Setting::Quota(quota(usec)).to_string());
+            assert_eq!(world.only("quota-hidden").status, status, "{usec}");
+        }
     }
 
     #[test]

@@ -31,15 +31,22 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let view = |group: u32| observation.groups.get(group as usize);
         let load = |group: u32| view(group).and_then(|v| v.load_weight);
         // Tasks of the parent itself compete with its groups, each by its nice value.
-        let own = observation.tasks.iter().filter(|t| t.group == Some(parent) && demand_pct(t) >= ACTIVE_PCT);
-        let own: f64 = own.filter_map(|task| Some(f64::from(task.sched?.nice.weight()))).sum();
+        let own =
+            || observation.tasks.iter().filter(|t| t.group == Some(parent) && demand_pct(t) >= ACTIVE_PCT);
+        let own_weight: f64 = own().filter_map(|task| Some(f64::from(task.sched?.nice.weight()))).sum();
         let groups = busy.iter().filter_map(|(group, _)| load(*group)).map(|weight| weight as f64);
-        let total: f64 = own + groups.sum::<f64>();
+        let total: f64 = own_weight + groups.sum::<f64>();
         // What they divide: the CPUs that any of them may use, and no more than quotas from their parent on leave.
-        let cpusets = busy.iter().map(|(group, _)| view(*group).and_then(|v| v.cpuset.as_ref()));
-        let together = cpusets
-            .collect::<Option<Vec<_>>>()
-            .map(|all| all.into_iter().flat_map(CpuSet::iter).collect::<CpuSet>());
+        let of_groups = busy
+            .iter()
+            .filter_map(|(group, _)| view(*group))
+            .filter(|view| !view.is_idle())
+            .map(|view| view.cpuset.clone());
+        let of_tasks = own().map(|task| task.affinity.clone());
+        let cpusets = of_groups.chain(of_tasks);
+        let together = cpusets.collect::<Option<Vec<_>>>().map(|all| {
+            all.iter().flat_map(CpuSet::iter).collect::<CpuSet>().intersection(&observation.topology.online)
+        });
         let cpus = together.map_or(observation.host.cpus as usize, |cpus| cpus.len());
         let quotas = ancestors(&observation.groups, parent).filter_map(|at| view(at)?.quota?.pct());
         let capacity = quotas.fold(100.0 * cpus as f64, f64::min);
@@ -154,7 +161,12 @@ mod tests {
             if let Some(usec) = quota {
                 world.quota(parent, usec, 100_000, None);
             }
-            for (path, weight) in [("/pod/a", 2048), ("/pod/b", 1024)] {
+            // The last of them was made idle, and has no part in it.
+            for (path, weight, cpus) in [
+                ("/pod/a", 2048, cpus),
+                ("/pod/b", 1024, cpus),
+                ("/pod/c", evenkeel_base::IDLE_LOAD_WEIGHT, "0-7"),
+            ] {
                 let group = world.group(path, weight);
                 let view = &mut world.observation.groups[group as usize];
                 (view.parent, view.cpuset) = (Some(parent), Some(set(cpus)));

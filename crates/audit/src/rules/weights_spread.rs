@@ -1,10 +1,9 @@
 //! Neighbours' weights are not absurdly far apart.
 
 use evenkeel_base::facts::Unknown;
-use evenkeel_base::run::ChangeRecord;
-use evenkeel_base::{GroupView, load_weight};
+use evenkeel_base::load_weight;
 
-use crate::view::{ACTIVE_PCT, group_demand_pct, group_name, siblings};
+use crate::view::{ACTIVE_PCT, found_by_run, group_demand_pct, group_name, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -22,8 +21,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let observation = input.observation;
     let mut findings = Vec::new();
     for (parent, children) in siblings(observation) {
-        // Load weight, group, and the number in its file.
-        let mut weights: Vec<(u64, u32, u64)> = Vec::new();
+        // Load weight, group, and the number in its file: as it is now, and no heavier than it was found before a run raised it.
+        let (mut now, mut found) = (Vec::new(), Vec::new());
         let is_sandbox =
             |group: u32| observation.containers.iter().any(|c| c.group == Some(group) && c.is_sandbox());
         for &group in children.iter().filter(|group| !is_sandbox(**group)) {
@@ -32,11 +31,12 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             let Some(view) = view else { continue };
             match view.load_weight {
                 Some(weight) => {
-                    let now = (weight, view.raw_weight.unwrap_or_default());
-                    // What a run has raised is no heavier than it was found.
-                    let found = found(input, view).map(|raw| (load_weight(raw, view.v2), raw));
-                    let (weight, raw) = found.map_or(now, |found| found.min(now));
-                    weights.push((weight, group, raw));
+                    let present = (weight, group, view.raw_weight.unwrap_or_default());
+                    let before = found_by_run(input, view, "weight");
+                    let before = before.and_then(|words| words.strip_prefix("weight ")?.parse().ok());
+                    let before = before.map(|raw| (load_weight(raw, view.v2), group, raw));
+                    now.push(present);
+                    found.push(before.map_or(present, |before| before.min(present)));
                 }
                 None if view.raw_weight.is_some() => {
                     findings
@@ -46,7 +46,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             }
         }
         let (Some(&(low, light, low_raw)), Some(&(high, heavy, high_raw))) =
-            (weights.iter().min(), weights.iter().max())
+            (now.iter().min(), found.iter().max())
         else {
             continue;
         };
@@ -76,16 +76,10 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     Ok(rule.or_pass(findings, format!("no neighbours' weights differ by a factor of {ABSURD} or more")))
 }
 
-/// The number that a cgroup's file had before a run at work set it.
-fn found(input: &Input<'_>, group: &GroupView) -> Option<u64> {
-    let of_group =
-        |change: &&ChangeRecord| change.knob == "weight" && change.group.as_ref() == Some(&group.path);
-    let change = input.expectations.set_by_run.iter().find(of_group)?;
-    change.from.strip_prefix("weight ")?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::run::ChangeRecord;
+
     use super::*;
     use crate::Status;
     use crate::testing::{TaskExt, World};
@@ -152,6 +146,16 @@ mod tests {
         world.group("/tiny", 2);
         let evidence = world.only("weights-spread").evidence;
         assert!(evidence.starts_with("weight 2 against 2048 of cgroup /promised (1 : 1024)"), "{evidence}");
+        // One that was raised hides no other light one.
+        let mut world = World::new(1);
+        for (path, weight) in [("/raised", 4096), ("/light", 4), ("/heavy", 2048)] {
+            world.group(path, weight);
+        }
+        let (group, knob, from) = (Some("/raised".into()), "weight".into(), "weight 2".into());
+        world.expectations.set_by_run = vec![ChangeRecord { group, knob, from, ..ChangeRecord::default() }];
+        let finding = world.only("weights-spread");
+        assert_eq!((finding.status, &*finding.subject), (Status::Fail, "cgroup /light"));
+        assert!(finding.evidence.starts_with("weight 4 against 2048"), "{}", finding.evidence);
     }
 
     #[test]

@@ -193,7 +193,7 @@ fn spec(global: &Global, args: &Args) -> Result<Spec, String> {
         None => None,
     };
     if args.instance.is_some() && args.cpu_limit != Some(LimitArg::Auto) {
-        return Err("--instance goes with --cpu-limit auto: a limit that is given needs no type".into());
+        return Err("--instance goes with --cpu-limit auto".into());
     }
     let claim = match (args.weight, args.shares) {
         (Some(weight), _) => Some(CpuClaim::Weight(CpuWeight::new(weight))),

@@ -296,7 +296,7 @@ function ownerPage(data) {
   if (!owner) return [h('h1', {}, 'Gone'), h('p', {}, 'No container, service or virtual machine has this number any more.')];
   return [h('h1', {}, brief(owner.title)), h('p', { class: 'sub' }, `${owner.kind}${owner.path ? ', cgroup ' + owner.path : ''}`),
     h('div', { class: 'tiles' }, tile(number(owner.now.cpu) + ' %', 'CPU', 'cpu'), tile(number(owner.now.wait) + ' %', 'waited', 'wait'), tile(number(owner.now.throttled) + ' %', 'throttled', 'hold'),
-      tile(number(owner.now.stolen) + ' %', 'stolen (estimate)', 'steal'), tile(data.limits.limited === false ? 'none' : number(data.limits.quota_pct) + ' %', 'limit'),
+      tile(number(owner.now.stolen) + ' %', 'stolen (estimate)', 'steal'), tile(data.limits.limited ? number(data.limits.quota_pct) + ' %' : data.limits.limited === false ? 'none' : '?', 'limit'),
       tile(data.limits.weight === null ? '?' : String(data.limits.weight), 'weight'), tile(data.limits.cpuset ?? '?', 'CPUs allowed'),
       tile(bytes(data.beside.rss_bytes), 'memory'),
       tile(number(data.beside.memory_pressure_pct) + ' %', 'stalled on memory, 10 s'), tile(number(data.beside.io_pressure_pct) + ' %', 'stalled on I/O, 10 s'), networkTiles(data.beside)),

@@ -26,10 +26,10 @@ function promisesPart(loop, promises) {
   const none = value => value === null || value === undefined ? '?' : value;
   const guarantees = table('Guarantees', [['Who'], ['Promise'], ['State'], ['Got %', 'n'], ['Waited %', 'n'], ['Wait p99 ms', 'n'], ['Broken, min a day', 'n'], ['By'], ['Why']],
     loop.guarantees.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), h('td', {}, none(one.promise)), h('td', { class: one.state === 'broken' ? 'steal' : null }, none(one.state)),
-      cell(one.got_pct), cell(one.waited_pct), cell(one.wait_p99_ms, 2), cell(one.broken_min_day), h('td', {}, one.lever ?? '-'), h('td', { class: 'name' }, one.why ?? ''))));
+      cell(one.got_pct), cell(one.waited_pct), cell(one.wait_p99_ms, 3), cell(one.broken_min_day), h('td', {}, one.lever ?? '-'), h('td', { class: 'name' }, one.why ?? ''))));
   const services = loop.services.length ? [h('h2', {}, 'Services'), table('Services', [['Who'], ['State'], ['Wait p99 ms', 'n'], ['Bound ms', 'n'], ['Limit ms', 'n'], ['Baseline p99 ms', 'n'], ['Waits', 'n'], ['Tasks', 'n']],
-    loop.services.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), h('td', { class: one.state === 'broken' ? 'steal' : null }, none(one.state)), cell(one.p99_ms, 2),
-      cell(one.bound_ms, 2), cell(one.limit_ms, 2), cell(one.default_p99_ms, 2), h('td', { class: 'n' }, String(none(one.waits))), h('td', { class: 'n' }, String(none(one.tasks))))))] : [];
+    loop.services.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), h('td', { class: one.state === 'broken' ? 'steal' : null }, none(one.state)), cell(one.p99_ms, 3),
+      cell(one.bound_ms, 3), cell(one.limit_ms, 3), cell(one.default_p99_ms, 3), h('td', { class: 'n' }, String(none(one.waits))), h('td', { class: 'n' }, String(none(one.tasks))))))] : [];
   return [h('h2', {}, 'Guarantees'), guarantees, services, promises && (promises.guarantees.length || promises.services.length) ? [h('h2', {}, 'How they stood, the last quarter of an hour'),
     record('Guarantee', promises.guarantees, ['got', 'percent of one CPU', 'promised'], promises.states), record('Service', promises.services, ['wait p99', 'ms', 'bound'], promises.states)] : []];
 }
