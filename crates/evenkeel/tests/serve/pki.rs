@@ -66,6 +66,8 @@ pub fn curl(ca: &Path, url: &str, headers: &[&str]) -> (String, String) {
         .arg(url)
         .output()
         .expect("curl must be installed for this test (Debian: apt-get install curl)");
-    let text = String::from_utf8_lossy(&out.stdout);
-    (text.lines().last().unwrap_or_default().to_owned(), String::from_utf8_lossy(&out.stderr).into_owned())
+    let (text, said) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    // Shown where the test fails, which may expect it.
+    eprint!("{said}");
+    (text.lines().last().unwrap_or_default().to_owned(), said.into_owned())
 }
