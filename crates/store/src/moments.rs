@@ -331,6 +331,15 @@ mod tests {
         }
     }
 
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A store, and an instant since which something may have been recorded.
+    fn empty() -> (tempfile::TempDir, Store, u64) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("history.db"), crate::Limits::default()).unwrap();
+        (dir, store, crate::db::now_ns() - 100 * SECOND)
+    }
+
     #[test]
     fn a_trial_is_decided_when_its_last_window_ends() {
         let (trials, starts) = ([trial(11), trial(19), trial(30), trial(35)], [10, 10, 28]);
@@ -341,22 +350,19 @@ mod tests {
 
     #[test]
     fn a_promise_is_no_kernel_default() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut store = Store::open(&dir.path().join("history.db"), crate::Limits::default()).unwrap();
-        let second = 1_000_000_000;
-        let start = crate::db::now_ns() - 100 * second;
+        let (_dir, mut store, start) = empty();
         let record = RunRecord { started_ns: start, ..RunRecord::default() };
         let run = store.begin_run(&record).unwrap();
         let change = ChangeRecord {
             group: Some("/web".into()),
             why: "promised share".into(),
-            at_ns: start + 2 * second,
+            at_ns: start + 2 * SECOND,
             ..ChangeRecord::default()
         };
         store.set_changes(run, &[change]).unwrap();
         for at in 0..4 {
             let cpus = vec![evenkeel_base::CpuTimes::default()];
-            let (monotonic_ns, wall_ns) = ((9 + at) * second, start + at * second);
+            let (monotonic_ns, wall_ns) = ((9 + at) * SECOND, start + at * SECOND);
             let sample = evenkeel_base::Sample { monotonic_ns, wall_ns, cpus, ..Default::default() };
             store.add_sample(&sample).unwrap();
         }
@@ -406,18 +412,15 @@ mod tests {
 
     #[test]
     fn who_came_and_went_within_a_step_is_among_the_busiest() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut store = Store::open(&dir.path().join("history.db"), crate::Limits::default()).unwrap();
-        let second = 1_000_000_000;
-        let start = crate::db::now_ns() - 100 * second;
+        let (_dir, mut store, start) = empty();
         let id = evenkeel_base::TaskId { tgid: 7, tid: 7, start_time: 950 };
         let info =
             crate::TaskInfo { comm: "cc1".into(), group: Some("/build".into()), container: None, pod: None };
         store.name_task(id, info);
         for at in 0..3 {
-            let task = evenkeel_base::TaskSample { id, ran_ns: second / 2, ..Default::default() };
+            let task = evenkeel_base::TaskSample { id, ran_ns: SECOND / 2, ..Default::default() };
             let tasks = if at == 1 { vec![task] } else { Vec::new() };
-            let (monotonic_ns, wall_ns) = ((9 + at) * second, start + at * second);
+            let (monotonic_ns, wall_ns) = ((9 + at) * SECOND, start + at * SECOND);
             store
                 .add_sample(&evenkeel_base::Sample { monotonic_ns, wall_ns, tasks, ..Default::default() })
                 .unwrap();

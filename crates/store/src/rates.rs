@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::block::TaskInfo;
 use crate::db::{Store, StoreError};
 use crate::reading::StoredSample;
-use crate::series::top_group;
+use crate::series::common_group;
 
 /// Nanoseconds in a clock tick of [`TaskId::start_time`] (`USER_HZ` is 100 on every Linux architecture supported).
 const TICK_NS: u64 = 10_000_000;
@@ -274,8 +274,7 @@ impl Rates {
             all.into_iter().for_each(|path| *owners.entry(path).or_default() += 1);
         }
         let counted = |paths: BTreeSet<&str>| {
-            let path = top_group(|| paths.iter().map(|path| (true, *path)))
-                .filter(|path| owners.get(&**path) == Some(&1))?;
+            let path = common_group(paths.into_iter()).filter(|path| owners.get(path) == Some(&1))?;
             self.groups.iter().find(|group| group.path == path)?.cpu_pct
         };
         placed.into_iter().filter_map(|(key, paths)| Some((key?, counted(paths)?))).collect()

@@ -158,27 +158,28 @@ fn own_group(who: &Who, seen: &HashSet<TaskId>, names: &Infos) -> Option<String>
     if let Who::Cgroup(path) = who {
         return Some(if path.is_empty() { "/".to_owned() } else { path.clone() });
     }
-    top_group(|| {
+    let placed = || {
         seen.iter().filter_map(|id| {
             let info = names.get(id)?;
             Some((who.is(*id, Some(info)), info.group.as_deref()?))
         })
-    })
+    };
+    let top = common_group(placed().filter(|(mine, _)| *mine).map(|(_, path)| path))?;
+    let strangers = placed().any(|(mine, path)| !mine && is_below(path, top));
+    (!strangers).then(|| top.to_owned())
 }
 
-/// The cgroup that all of these tasks, and no others, are in or below; each comes with whether it is one of them, and its cgroup.
-pub(crate) fn top_group<'a, I: Iterator<Item = (bool, &'a str)>>(placed: impl Fn() -> I) -> Option<String> {
+/// The innermost cgroup that all of these are, or are below; `None` of none, and where that is the root.
+pub(crate) fn common_group<'a>(paths: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let mut top: Option<&str> = None;
-    for (_, path) in placed().filter(|(mine, _)| *mine) {
+    for path in paths {
         let mut common = top.unwrap_or(path);
         while !is_below(path, common) {
             common = common.rsplit_once('/')?.0;
         }
         top = Some(common);
     }
-    let top = top.filter(|top| !top.is_empty() && *top != "/")?;
-    let strangers = placed().any(|(mine, path)| !mine && is_below(path, top));
-    (!strangers).then(|| top.to_owned())
+    top.filter(|top| !top.is_empty() && *top != "/")
 }
 
 /// Steps being filled.

@@ -62,8 +62,8 @@ impl Store {
         add().map_err(wrap)
     }
 
-    /// Lengths of waits in the minutes that have a part in this time (nanoseconds since 1970; one that begins at its end has none), by
-    /// container; empty when none were recorded.
+    /// Lengths of waits in the minutes that have a part in this time (nanoseconds since 1970), by container; empty when
+    /// none were recorded.
     pub fn waits(&self, from_ns: u64, to_ns: u64) -> Result<BTreeMap<String, Histogram>, StoreError> {
         let wrap = self.wrap();
         let mut all: BTreeMap<String, Histogram> = BTreeMap::new();
@@ -75,7 +75,7 @@ impl Store {
             .prepare("SELECT container, doc FROM waits WHERE minute BETWEEN ?1 AND ?2")
             .map_err(&wrap)?;
         let rows = statement
-            .query_map(params![minute(from_ns), minute(to_ns.saturating_sub(1))], |row| {
+            .query_map(minutes(from_ns, to_ns), |row| {
                 Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
             })
             .map_err(&wrap)?;
@@ -105,8 +105,9 @@ impl Store {
                  WHERE minute BETWEEN ?1 AND ?2 GROUP BY minute",
             )
             .map_err(&wrap)?;
+        let (first, last) = minutes(from_ns, to_ns);
         let rows = statement
-            .query_map(params![minute(from_ns), minute(to_ns.saturating_sub(1)), container], |row| {
+            .query_map(params![first, last, container], |row| {
                 Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
             })
             .map_err(&wrap)?;
@@ -119,6 +120,11 @@ impl Store {
         }
         Ok(all)
     }
+}
+
+/// The first and the last minute that have a part in a time: one that begins at its end has none.
+fn minutes(from_ns: u64, to_ns: u64) -> (i64, i64) {
+    (minute(from_ns), minute(to_ns.saturating_sub(1)))
 }
 
 /// The minute since 1970.
