@@ -7,6 +7,7 @@ use evenkeel_base::facts::{
     Autogroup, CpusetGroup, Governor, Irq, KernelParams, Mount, Mounts, Network, Pressure, TaskMemory,
 };
 use evenkeel_base::observation::CpuView;
+use evenkeel_base::run::ChangeRecord;
 use evenkeel_base::{
     ContainerView, CpuQuota, CpuSet, GroupView, HostFacts, HostView, Known, Limit, Nice, Observation,
     SchedAttr, SchedPolicy, TaskId, TaskView, Topology,
@@ -209,6 +210,12 @@ impl World {
 
     pub fn used(&mut self, group: u32, pct: f64) {
         self.observation.groups[group as usize].cpu_pct = Some(pct);
+    }
+
+    /// A run at work has set this of a cgroup, which had that.
+    pub fn set_by_run(&mut self, group: &str, knob: &str, from: &str) {
+        let (group, knob, from) = (Some(group.to_owned()), knob.to_owned(), from.to_owned());
+        self.expectations.set_by_run.push(ChangeRecord { group, knob, from, ..ChangeRecord::default() });
     }
 
     pub fn container(&mut self, name: &str, runtime: &str, group: u32) {

@@ -56,15 +56,14 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         .into_iter()
         .rev()
         .map(|((severity, consequence, evidence), cpus)| {
-            let all = cpus.len() == governors.len();
+            let files = if cpus.len() == governors.len() { file("*") } else { files(&cpus) };
             rule.fail(
                 format!("cpus {cpus}"),
                 evidence,
                 consequence,
                 format!(
-                    "for f in {}; do echo performance > $f; done\n\
-                     # lasting: cpupower frequency-set -g performance in a unit, or tuned-adm profile throughput-performance",
-                    if all { file("*") } else { files(&cpus) }
+                    "for f in {files}; do echo performance > $f; done\n\
+                     # lasting: cpupower frequency-set -g performance in a unit, or tuned-adm profile throughput-performance"
                 ),
             )
             .severity(severity)

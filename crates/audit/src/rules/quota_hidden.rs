@@ -86,7 +86,6 @@ fn widest<'a>(input: &Input<'a>, group: u32) -> Option<(&'a str, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::run::ChangeRecord;
     use evenkeel_base::{CpuQuota, Limit, Setting};
 
     use super::*;
@@ -117,21 +116,17 @@ mod tests {
 
     #[test]
     fn what_a_run_has_limited_is_its_own() {
-        let mut world = world(4, 3);
-        let found = |knob: &str, from: &str| {
-            let (group, knob, from) = (Some("/pod".to_owned()), knob.to_owned(), from.to_owned());
-            vec![ChangeRecord { group, knob, from, ..ChangeRecord::default() }]
+        let status = |knob: &str, from: &str| {
+            let mut world = world(4, 3);
+            world.set_by_run("/pod", knob, from);
+            world.only("quota-hidden").status
         };
-        world.expectations.set_by_run = found("weight", "weight 1024");
-        assert_eq!(world.only("quota-hidden").status, Status::Fail);
-        let no_quota = Setting::Quota(CpuQuota::UNLIMITED).to_string();
-        world.expectations.set_by_run = found("quota", &no_quota);
-        assert_eq!(world.only("quota-hidden").status, Status::Pass);
+        assert_eq!(status("weight", "weight 1024"), Status::Fail);
+        assert_eq!(status("quota", &Setting::Quota(CpuQuota::UNLIMITED).to_string()), Status::Pass);
         // With a burst, or less than before: there was one.
         let quota = |usec| CpuQuota { quota_usec: Limit::Value(usec), ..CpuQuota::UNLIMITED };
-        for (usec, status) in [(200_000, Status::Fail), (300_000, Status::Fail), (400_000, Status::Pass)] {
-            world.expectations.set_by_run = found("quota", &Setting::Quota(quota(usec)).to_string());
-            assert_eq!(world.only("quota-hidden").status, status, "{usec}");
+        for (usec, expected) in [(200_000, Status::Fail), (300_000, Status::Fail), (400_000, Status::Pass)] {
+            assert_eq!(status("quota", &Setting::Quota(quota(usec)).to_string()), expected, "{usec}");
         }
     }
 

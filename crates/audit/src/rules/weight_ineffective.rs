@@ -37,21 +37,18 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let groups = busy.iter().filter_map(|(group, _)| load(*group)).map(|weight| weight as f64);
         let total: f64 = own_weight + groups.sum::<f64>();
         // What they divide: the CPUs that any of them may use, and no more than quotas from their parent on leave.
-        let of_groups = busy
-            .iter()
-            .filter_map(|(group, _)| view(*group))
-            .filter(|view| !view.is_idle())
-            .map(|view| view.cpuset.clone());
-        let of_tasks = own().map(|task| task.affinity.clone());
-        let cpusets = of_groups.chain(of_tasks);
-        let together = cpusets.collect::<Option<Vec<_>>>().map(|all| {
-            all.iter().flat_map(CpuSet::iter).collect::<CpuSet>().intersection(&observation.topology.online)
+        // Who was made idle has no part in it.
+        let sharing = || busy.iter().filter(|(group, _)| !view(*group).is_some_and(GroupView::is_idle));
+        let of_groups = sharing().map(|(group, _)| view(*group)?.cpuset.as_ref());
+        let of_tasks = own().map(|task| task.affinity.as_ref());
+        let together =
+            of_groups.chain(of_tasks).try_fold(CpuSet::default(), |all, cpus| Some(all.union(cpus?)));
+        let cpus = together.map_or(observation.host.cpus as usize, |together| {
+            together.intersection(&observation.topology.online).len()
         });
-        let cpus = together.map_or(observation.host.cpus as usize, |cpus| cpus.len());
         let quotas = ancestors(&observation.groups, parent).filter_map(|at| view(at)?.quota?.pct());
         let capacity = quotas.fold(100.0 * cpus as f64, f64::min);
-        for &(group, demand) in busy.iter().filter(|(group, _)| !view(*group).is_some_and(GroupView::is_idle))
-        {
+        for &(group, demand) in sharing() {
             let Some(weight) = load(group).filter(|weight| *weight != DEFAULT_LOAD) else { continue };
             let Some(cpus) = view(group).and_then(|v| v.cpuset.as_ref()) else {
                 findings.push(

@@ -78,8 +78,6 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::run::ChangeRecord;
-
     use super::*;
     use crate::Status;
     use crate::testing::{TaskExt, World};
@@ -139,8 +137,7 @@ mod tests {
         world.group("/a", 1024);
         world.group("/promised", 262_144);
         assert_eq!(world.only("weights-spread").subject, "cgroup /a");
-        let (group, knob, from) = (Some("/promised".into()), "weight".into(), "weight 2048".into());
-        world.expectations.set_by_run = vec![ChangeRecord { group, knob, from, ..ChangeRecord::default() }];
+        world.set_by_run("/promised", "weight", "weight 2048");
         assert_eq!(world.only("weights-spread").status, Status::Pass);
         // Too far apart as found, too.
         world.group("/tiny", 2);
@@ -151,8 +148,7 @@ mod tests {
         for (path, weight) in [("/raised", 4096), ("/light", 4), ("/heavy", 2048)] {
             world.group(path, weight);
         }
-        let (group, knob, from) = (Some("/raised".into()), "weight".into(), "weight 2".into());
-        world.expectations.set_by_run = vec![ChangeRecord { group, knob, from, ..ChangeRecord::default() }];
+        world.set_by_run("/raised", "weight", "weight 2");
         let finding = world.only("weights-spread");
         assert_eq!((finding.status, &*finding.subject), (Status::Fail, "cgroup /light"));
         assert!(finding.evidence.starts_with("weight 4 against 2048"), "{}", finding.evidence);
