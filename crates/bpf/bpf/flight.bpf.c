@@ -177,7 +177,6 @@ int on_exit(u64 *ctx)
 	struct ended *ended = bpf_map_lookup_elem(&all_ended, &index);
 	if (!ended)
 		return 0;
-	/* 1 is the root: sessions have groups of their own there (autogroup), which are no cgroups. */
 	ended->cgroup = plain_id_of(((struct task_struct___why *)task)->sched_task_group);
 	ended->tid = task->pid;
 	ended->tgid = task->tgid;

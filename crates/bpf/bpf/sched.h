@@ -78,7 +78,7 @@ static always_inline u64 stolen_clock(struct task_struct *task)
 	return ((struct task_struct___why *)task)->se.cfs_rq->rq->prev_steal_time_rq;
 }
 
-/* A task group's number in the file system of cgroups; 1, which none has, for one of a session (autogroup). */
+/* A task group's number in the file system of cgroups; 1, the root's, for one of a session (autogroup), which is no cgroup. */
 static always_inline u64 id_of(u64 group)
 {
 	struct cgroup *cgroup = read_field(((struct task_group *)group)->css.cgroup);

@@ -42,7 +42,7 @@ struct Programs {
 pub(crate) struct Headroom {
     cpu: Option<Hierarchy>,
     programs: Option<Programs>,
-    /// Those in force.
+    /// Those in force, or to be set again.
     limits: Vec<FollowingLimit>,
     /// A quota came or went, a plan with one that is gone was set again, or a limit was refused.
     restate: bool,
@@ -270,19 +270,34 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    #[test]
-    fn what_is_left_is_left_of_the_quota_that_there_is_now() {
-        let quota = |usec| CpuQuota { quota_usec: Limit::Value(usec), period_usec: 100_000, burst_usec: 0 };
+    fn quota(usec: u64) -> CpuQuota {
+        CpuQuota { quota_usec: Limit::Value(usec), ..CpuQuota::UNLIMITED }
+    }
+
+    /// Of a cgroup without a quota of its own, in a pod that has one CPU.
+    fn limit(part: f64) -> FollowingLimit {
         let group = |path: &str| GroupRef { path: path.into(), v2: true };
-        let limit = FollowingLimit {
+        FollowingLimit {
             group: group("/pod/batch"),
             above: group("/pod"),
             quota: quota(100_000),
             left_pct: 60.0,
-            part: 1.0,
+            part,
             own: CpuQuota::UNLIMITED,
-        };
-        let plans = limit.clone();
+        }
+    }
+
+    /// What came of setting it.
+    fn report(limit: &FollowingLimit, to: Setting, verdict: Verdict) -> SetReport {
+        let target = Target::Group(limit.group.clone());
+        let changes = vec![ChangeOutcome { target, knob: Knob::Quota, to, verdict }];
+        SetReport { changes, ..SetReport::default() }
+    }
+
+    #[test]
+    fn what_is_left_is_left_of_the_quota_that_there_is_now() {
+        let limit = limit(1.0);
+        let plan = Plan { follow: vec![limit.clone()], ..Plan::default() };
         let mut headroom = Headroom { limits: vec![limit], ..Headroom::default() };
         let mut host = testing::observation(&[("/", None), ("/pod", Some(0))]);
         host.groups[1].quota = Some(quota(50_000));
@@ -290,11 +305,8 @@ mod tests {
         assert_eq!(headroom.limits[0].quota, quota(50_000));
         assert_eq!(headroom.restated(), []);
         // A plan that is set again has the quota of when it was made; a limit that could not be set is not followed.
-        let plan = Plan { follow: vec![plans], ..Plan::default() };
         for (verdict, followed) in [(Verdict::Unchanged, [quota(50_000)].as_slice()), (Verdict::Gone, &[])] {
-            let (target, to) = (Target::Group(group("/pod/batch")), Setting::Quota(quota(30_000)));
-            let outcome = ChangeOutcome { knob: Knob::Quota, target, to, verdict };
-            headroom.learn(&plan, &SetReport { changes: vec![outcome], ..SetReport::default() });
+            headroom.learn(&plan, &report(&plan.follow[0], Setting::Quota(quota(30_000)), verdict));
             let quotas: Vec<_> = headroom.limits.iter().map(|limit| limit.quota).collect();
             assert_eq!(quotas, followed);
         }
@@ -307,19 +319,10 @@ mod tests {
     /// Who passes through a cgroup of background work makes it not the scope's own.
     #[test]
     fn a_limit_that_is_refused_for_a_moment_is_set_again() {
-        let quota = CpuQuota { quota_usec: Limit::Value(100_000), ..CpuQuota::UNLIMITED };
-        let group = |path: &str| GroupRef { path: path.into(), v2: true };
-        let (batch, above, own) = (group("/pod/batch"), group("/pod"), CpuQuota::UNLIMITED);
-        let limit = FollowingLimit { group: batch, above, quota, left_pct: 60.0, part: 0.4, own };
+        let limit = limit(0.4);
         let again = change_at(&limit, 60.0);
-        let report = |verdict| {
-            let (target, to) = (again.target.clone(), again.to.clone());
-            SetReport {
-                changes: vec![ChangeOutcome { target, knob: Knob::Quota, to, verdict }],
-                ..SetReport::default()
-            }
-        };
         let plan = Plan { follow: vec![limit], ..Plan::default() };
+        let report = |verdict| report(&plan.follow[0], again.to.clone(), verdict);
         let mut headroom = Headroom { refused: true, ..Headroom::default() };
         headroom.learn(&plan, &report(Verdict::Unchanged));
         assert_eq!(headroom.restated(), []);
@@ -334,11 +337,8 @@ mod tests {
     /// A limit is for a quota that others share: without it there is nothing to be left for them.
     #[test]
     fn a_quota_that_is_removed_takes_its_limits_with_it_until_there_is_one_again() {
-        let quota = CpuQuota { quota_usec: Limit::Value(100_000), period_usec: 100_000, burst_usec: 0 };
-        let own = CpuQuota { quota_usec: Limit::Value(70_000), ..quota };
-        let group = |path: &str| GroupRef { path: path.into(), v2: true };
-        let (above, batch) = (group("/pod"), group("/pod/batch"));
-        let limit = FollowingLimit { group: batch, above, quota, left_pct: 60.0, part: 0.4, own };
+        let own = quota(70_000);
+        let limit = FollowingLimit { own, ..limit(0.4) };
         let plan = Plan { follow: vec![limit.clone()], ..Plan::default() };
         let mut headroom = Headroom { limits: vec![limit], ..Headroom::default() };
         let mut host = testing::observation(&[("/", None), ("/pod", Some(0))]);
@@ -354,21 +354,17 @@ mod tests {
         assert_eq!(notes, ["cgroup:/pod has no quota any more: background work is not limited for it"]);
         assert_eq!(set(&mut headroom, CpuQuota::UNLIMITED), (vec![], vec![]), "once");
         // A plan that is set again has the limit of when it was made.
-        let target = Target::Group(plan.follow[0].group.clone());
-        let verdict = Verdict::Unchanged;
-        let outcome = ChangeOutcome { knob: Knob::Quota, target, to: to[0].clone(), verdict };
-        headroom.learn(&plan, &SetReport { changes: vec![outcome], ..SetReport::default() });
+        headroom.learn(&plan, &report(&plan.follow[0], to[0].clone(), Verdict::Unchanged));
         assert_eq!(set(&mut headroom, CpuQuota::UNLIMITED), (lifted, vec![]));
-        let limited = |usec| vec![Setting::Quota(CpuQuota { quota_usec: Limit::Value(usec), ..quota })];
+        let limited = |usec| vec![Setting::Quota(quota(usec))];
         let again = vec!["cgroup:/pod has a quota again: background work is limited for it".to_owned()];
-        assert_eq!(set(&mut headroom, quota), (limited(24_000), again.clone()));
+        assert_eq!(set(&mut headroom, quota(100_000)), (limited(24_000), again.clone()));
         // It may come back while the plan is not set, and smaller.
         assert_eq!(set(&mut headroom, CpuQuota::UNLIMITED).1.len(), 1);
-        headroom.limits[0].quota = quota;
-        assert_eq!(set(&mut headroom, quota), (vec![], again.clone()));
+        headroom.limits[0].quota = quota(100_000);
+        assert_eq!(set(&mut headroom, quota(100_000)), (vec![], again.clone()));
         assert_eq!(set(&mut headroom, CpuQuota::UNLIMITED).1.len(), 1);
-        let small = CpuQuota { quota_usec: Limit::Value(50_000), ..quota };
-        let (to, notes) = set(&mut headroom, small);
+        let (to, notes) = set(&mut headroom, quota(50_000));
         assert_eq!((to.len(), notes), (1, again));
         assert_eq!(to, limited(20_000));
     }
