@@ -319,6 +319,7 @@ impl Governor {
                     if self.fit.is_none() {
                         // Throttling that was not seen to end belongs to no other end.
                         self.history.forget_onsets();
+                        self.late = false;
                     }
                     self.recent.clear();
                     self.state = State::Free;

@@ -370,6 +370,19 @@ fn what_is_found_after_an_hour_is_found_from_what_was_seen_since() {
     assert!(governor.onsets() > onsets, "all are counted");
 }
 
+#[test]
+fn throttling_that_ends_unexplained_long_after_the_start_holds_nothing_back_for_long() {
+    // Credits that were spent before are given up, looked at again an hour later, and come back meanwhile.
+    let spent = Rule::Credits { start: 0.0, per_hour: 6.0, cap: 10.0 };
+    for free_s in [110.0, 4000.0] {
+        let governor = under_changing(&[(spent, 1.0, 4050.0), (Rule::None, 1.0, free_s)]);
+        assert_eq!(governor.limit(), None, "{}", governor.verdict());
+    }
+    // What begins before a second look is none of its onsets, as before a first.
+    let governor = under_changing(&[(spent, 1.0, 4050.0)]);
+    assert!(governor.late && governor.history.onsets().is_empty());
+}
+
 /// Of a CPU, what a service wants next to work that wants all of it.
 const SERVICE: f64 = 0.1;
 
@@ -417,7 +430,7 @@ fn next_to_a_service_what_is_given_for_good_is_not_exceeded() {
     }
     // For a job alone spent credits are no reason to hold anything back: the service would get a quarter of what it wants.
     let (missed, ..) = beside_a_service(credits, plain);
-    assert!(missed > 0.7, "{missed}");
+    assert!(missed > 0.6, "{missed}");
 }
 
 proptest! {

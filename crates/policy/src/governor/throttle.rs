@@ -52,8 +52,8 @@ impl Governor {
             }
             self.leap = Leap::Over;
         }
-        let first = self.onsets() == 0;
-        if self.history.onsets().is_empty() {
+        let first = self.history.onsets().is_empty();
+        if first {
             self.least_given = given;
             let seen_s = self.history.ticks().last().map_or(at, |last| last.end_s);
             let (_, start) = self.history.most_spread(at, seen_s);
@@ -126,7 +126,8 @@ impl Governor {
             // How much had been used before is not known: let as much time pass again, and most of it is forgotten.
             self.late = false;
             let State::Waiting { given, .. } = self.state else { return };
-            self.state = State::Resting { until_s: 2.0 * at, given };
+            let rest_s = (at - self.history.fresh_s()).min(UNSEEN_S);
+            self.state = State::Resting { until_s: at + rest_s, given };
             return;
         }
         self.history.end(at);
