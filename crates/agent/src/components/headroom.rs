@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_actuate::{SetReport, Verdict};
+use evenkeel_actuate::{Left, SetReport, Verdict};
 use evenkeel_base::{Change, CpuQuota, FollowingLimit, GroupRef, Knob, Observation, Plan, Setting, Target};
 use evenkeel_bpf::quota_use::{self, QuotaUse};
 use evenkeel_linux::Root;
@@ -113,7 +113,7 @@ impl Headroom {
 
     fn set(&mut self, left_pct: f64, controls: &mut Controls) {
         let changes: Vec<Change> = self.followed().map(|limit| change_at(limit, left_pct)).collect();
-        let report = controls.amend(&changes);
+        let report = amend(changes, controls);
         self.take_in(&report);
     }
 
@@ -170,6 +170,11 @@ impl Headroom {
         self.limits.iter().map(change).collect()
     }
 
+    /// Whether the programs are to begin again: not before what was refused is set.
+    fn is_to_count(&self) -> bool {
+        self.programs.is_none() && !self.limits.is_empty() && !self.restate
+    }
+
     fn count_or_give_up(&mut self) {
         if self.refused {
             return;
@@ -204,6 +209,17 @@ fn in_thousandths(usual: Usual) -> quota_use::Usual {
     quota_use::Usual { least: usual.least as u32, most: usual.most.min(f64::from(u32::MAX)) as u32 }
 }
 
+/// Sets limits, except those of cgroups that were made again: theirs are reckoned again, by what their new makers gave them, with the plan
+/// that has them, and set with it.
+fn amend(changes: Vec<Change>, controls: &mut Controls) -> SetReport {
+    let left = controls.left(&changes);
+    controls.amend(&not_made_again(changes, &left))
+}
+
+fn not_made_again(changes: Vec<Change>, left: &[Left]) -> Vec<Change> {
+    changes.into_iter().zip(left).filter(|(_, left)| **left != Left::Gone).map(|(change, _)| change).collect()
+}
+
 fn verdict<'a>(limit: &FollowingLimit, report: &'a SetReport) -> Option<&'a Verdict> {
     let here = |target: &Target| matches!(target, Target::Group(group) if *group == limit.group);
     report.changes.iter().rfind(|of| here(&of.target) && of.knob == Knob::Quota).map(|of| &of.verdict)
@@ -234,11 +250,11 @@ impl Component for Headroom {
         self.follow_quota(seen.observation);
         let changes = self.restated();
         if !changes.is_empty() {
-            self.restate = self.refused_in(&controls.amend(&changes));
+            self.restate = self.refused_in(&amend(changes, controls));
         }
         if self.programs.as_ref().is_some_and(|programs| programs.wanted.elapsed() > REST) {
             self.programs = None;
-        } else if self.programs.is_none() && !self.limits.is_empty() {
+        } else if self.is_to_count() {
             self.count_or_give_up();
         }
         Next::Stays
@@ -327,11 +343,24 @@ mod tests {
         headroom.learn(&plan, &report(Verdict::Unchanged));
         assert_eq!(headroom.restated(), []);
         headroom.take_in(&report(Verdict::Refused("outside the scope".into())));
+        assert!(!headroom.is_to_count(), "refused once more, they would be taken out at once");
         assert_eq!(headroom.restated(), std::slice::from_ref(&again));
+        assert!(headroom.is_to_count());
         headroom.learn(&plan, &report(Verdict::Refused("outside the scope".into())));
         assert_eq!(headroom.restated(), std::slice::from_ref(&again));
         headroom.take_in(&report(Verdict::Conflict(again.to.clone())));
         assert!(headroom.limits.is_empty() && headroom.restated().is_empty());
+    }
+
+    /// What the one before it had says nothing of its maker's quota.
+    #[test]
+    fn a_cgroup_that_was_made_again_gets_no_limit_of_the_one_before_it() {
+        let change = change_at(&limit(0.4), 60.0);
+        assert_eq!(
+            not_made_again(vec![change.clone()], &[Left::NotJournaled]),
+            std::slice::from_ref(&change)
+        );
+        assert_eq!(not_made_again(vec![change], &[Left::Gone]), []);
     }
 
     /// A limit is for a quota that others share: without it there is nothing to be left for them.

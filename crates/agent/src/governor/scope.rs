@@ -80,15 +80,9 @@ struct Group {
 impl Group {
     /// Its change to this quota, and why: whether services share with it what is given.
     fn change(&self, quota: &CpuQuota, for_services: bool) -> Change {
-        Change {
-            target: Target::Group(self.target.clone()),
-            to: Setting::Quota(*quota),
-            why: match for_services {
-                true => "above it CPU is stolen from services",
-                false => "above it CPU is stolen to throttle it",
-            }
-            .to_owned(),
-        }
+        let whose = if for_services { "from services" } else { "to throttle it" };
+        let why = format!("above it CPU is stolen {whose}");
+        Change { target: Target::Group(self.target.clone()), to: Setting::Quota(*quota), why }
     }
 }
 
@@ -99,6 +93,8 @@ struct Hand<'a> {
     write: &'a mut dyn FnMut(&[Change]) -> SetReport,
     /// Somebody else's value, or failure after failure, after which the cgroup is left alone.
     refused: Option<String>,
+    /// The cgroup is gone or not the scope's own for now: what was set is to be set again.
+    as_found: bool,
 }
 
 impl Governed for Hand<'_> {
@@ -160,13 +156,13 @@ impl Hand<'_> {
             }
             // Followed up by the next observation.
             Some(Outcome::Gone) | None => {
-                self.group.in_force = None;
+                self.as_found = true;
                 Ok(())
             }
             Some(Outcome::Conflict(now)) => Err(self.refuse(format!("somebody else set its quota: {now}"))),
             // Somebody else is in the cgroup, or was at the last look: observations say whether he stays.
             Some(Outcome::Refused(why)) => {
-                self.group.in_force = None;
+                self.as_found = true;
                 Err(why.clone())
             }
             // On v1 a group below may have more for a moment. What failed is as found now: what was in force is better.
@@ -315,14 +311,18 @@ impl ScopeGovernor {
         if let Some(beside) = beside {
             beside.look(&group.counted);
         }
-        let mut hand = Hand { group, beside: beside.as_mut(), write, refused: None };
+        let mut hand = Hand { group, beside: beside.as_mut(), write, refused: None, as_found: false };
         auto.tick(&mut hand, overslept);
         // What services use changes while what all may use does not.
         if let Err(why) = hand.renew() {
             tracing::debug!(why, "the limit of background work was not set");
         }
-        if let Some(why) = hand.refused {
+        let (refused, as_found) = (hand.refused, hand.as_found);
+        if let Some(why) = refused {
             return self.leave(&why);
+        }
+        if as_found {
+            (group.in_force, auto.limit) = (None, None);
         }
         let now = told(auto);
         if *last == now {
@@ -455,8 +455,11 @@ mod tests {
     fn a_limit_that_was_not_set_is_not_shown_as_in_force_and_set_again() {
         let quota = CpuQuota { quota_usec: Limit::Value(20_000), ..CpuQuota::UNLIMITED };
         let mut auto = Auto::new((1.0, None), PERIOD, None, Purpose::default()).unwrap();
-        let known = Some(Threshold::Window { window_s: 10.0, share: 0.2 });
-        auto.governor = Governor::new(Rules { known, margin: 0.0, ..Rules::default() });
+        let wants = |share| {
+            let known = Some(Threshold::Window { window_s: 10.0, share });
+            Governor::new(Rules { known, margin: 0.0, ..Rules::default() })
+        };
+        auto.governor = wants(0.2);
         let group = Group {
             target: GroupRef { path: "/work".into(), v2: true },
             counted: Counted::default(),
@@ -466,13 +469,12 @@ mod tests {
             failed: 0,
         };
         let target = Target::Group(group.target.clone());
-        let told = told(&auto);
-        let mut governor = ScopeGovernor::new(None, Vec::new());
-        governor.at_work = Some(AtWork { auto, group, beside: None, told });
+        let at_work = AtWork { told: told(&auto), auto, group, beside: None };
+        let mut governor = ScopeGovernor { at_work: Some(at_work), ..ScopeGovernor::default() };
+        let (to, knob) = (Setting::Quota(quota), Knob::Quota);
         let report = |verdict: &Outcome| {
-            let (target, to, verdict) = (target.clone(), Setting::Quota(quota), verdict.clone());
-            let outcome = ChangeOutcome { target, knob: Knob::Quota, to, verdict };
-            SetReport { changes: vec![outcome], ..SetReport::default() }
+            let (target, to, verdict) = (target.clone(), to.clone(), verdict.clone());
+            SetReport { changes: vec![ChangeOutcome { target, knob, to, verdict }], ..SetReport::default() }
         };
         let (refused, unchanged) = (Outcome::Refused("outside the scope".into()), Outcome::Unchanged);
         let tick = |governor: &mut ScopeGovernor, verdict: &Outcome| {
@@ -485,5 +487,10 @@ mod tests {
         assert_eq!((governor.standing().limit_pct, governor.change().is_none()), (None, true));
         assert_eq!((tick(&mut governor, &refused), governor.left.is_none()), (None, true));
         assert_eq!(tick(&mut governor, &unchanged), Some(20.0));
+        // The same where another limit was to be set.
+        for (share, verdict, limit_pct) in [(0.3, &refused, None), (0.2, &unchanged, Some(20.0))] {
+            governor.at_work.as_mut().unwrap().auto.governor = wants(share);
+            assert_eq!(tick(&mut governor, verdict), limit_pct);
+        }
     }
 }
