@@ -19,7 +19,7 @@ const SETTLING_SAMPLES: u64 = 3;
 /// Descriptors that may still be kept open.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    left: u64,
+    pub(crate) left: u64,
 }
 
 impl Budget {
@@ -202,6 +202,9 @@ impl Process {
         gone.extend(known);
         for thread in &gone {
             thread.release(pass.budget);
+        }
+        if self.threads.is_empty() && self.task_dir.take().is_some() {
+            pass.budget.left += 1;
         }
         gone
     }

@@ -248,3 +248,24 @@ impl Reader<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_ends_gives_all_descriptors_back() {
+        let mut sampler = ByProc::new(&Root::host()).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let only = Select::Processes([child.id()].into());
+        let mut left = Vec::new();
+        for _ in 0..2 {
+            sampler.sample(&only, &Select::None).unwrap();
+            left.push(sampler.budget.left);
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(sampler.processes.is_empty() && left[0] < left[1], "{left:?}");
+        assert_eq!(left[1], sys::raise_descriptor_limit() / 4 * 3);
+    }
+}
