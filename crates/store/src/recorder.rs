@@ -406,4 +406,20 @@ mod tests {
         assert!(writer.rest_until.is_some(), "nothing was written");
         assert!(writer.store.unwrap().infos.contains_key(&id));
     }
+
+    #[test]
+    fn names_of_who_is_gone_are_forgotten_also_while_nothing_can_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = Limits { block_samples: 1, ..Limits::default() };
+        let mut writer = Writer::open(&dir.path().join("history.db"), limits);
+        writer.store.as_ref().unwrap().db.execute_batch("DROP TABLE block").unwrap();
+        for tid in 1..1000 {
+            let id = TaskId { tgid: tid, tid, start_time: 1 };
+            let tasks = vec![evenkeel_base::TaskSample { id, ..Default::default() }];
+            writer.rest_until = None;
+            writer.add_sample(vec![(id, Arc::default())], &Sample { tasks, ..Sample::default() });
+            assert!(writer.rest_until.is_some(), "{tid} was written");
+        }
+        assert_eq!(writer.store.unwrap().infos.len(), 1);
+    }
 }

@@ -95,7 +95,11 @@ impl Store {
             || self.pending.span_ns() >= self.limits.block_seconds * 1_000_000_000
             || self.pending.held_bytes() > MAX_PENDING_BYTES;
         if full {
-            self.flush()?;
+            let written = self.flush();
+            // Also where nothing can be written for days: tasks come and go meanwhile.
+            let alive: HashSet<TaskId> = sample.tasks.iter().map(|task| task.id).collect();
+            self.infos.retain(|id, _| alive.contains(id));
+            written?;
             self.keep_bounds(sample.wall_ns, Some(sample.monotonic_ns))?;
         } else {
             let before_ns = if first { self.tail.kept_ns.unwrap_or(before_ns) } else { before_ns };
@@ -123,8 +127,6 @@ impl Store {
         write_block(self, session, 0, &pending, &self.infos)?;
         write.commit().map_err(wrap)?;
         self.tail = Tail::after_block(pending.last().monotonic_ns);
-        let alive: HashSet<TaskId> = pending.last().tasks.iter().map(|task| task.id).collect();
-        self.infos.retain(|id, _| alive.contains(id));
         Ok(())
     }
 
