@@ -203,11 +203,12 @@ impl Recorder {
         self.send(move |writer| writer.add_waits(minute, waits));
     }
 
-    /// Has all that was given written, and waits for that, for ten seconds at most: a disk may stand still.
+    /// Has all that was given written, and waits for that, for ten seconds at most: a disk may stand still. What comes later is of another
+    /// session, for somebody else may write meanwhile.
     pub fn flush(&mut self) {
         self.send(|writer| {
             writer.write_waits();
-            writer.with(Store::flush);
+            writer.with(|store| store.flush().map(|()| store.session = None));
         });
         let (done, written) = channel();
         self.send(move |_| done.send(()).unwrap_or(()));

@@ -432,6 +432,23 @@ fn what_keeps_the_file_from_being_written_keeps_nobody_waiting() {
     assert_eq!(Store::open_read_only(&path).unwrap().unwrap().usage().unwrap().samples[0], 5);
 }
 
+/// `serve` lets a `run` write, and goes on when that has ended: what both know of counts once.
+#[test]
+fn the_time_in_which_another_wrote_counts_once() {
+    let (_dir, path) = dir();
+    let start = now_ns() - 100 * S;
+    let mut one = Recorder::open(&path, Limits::default());
+    let add = |recorder: &mut Recorder, seconds: std::ops::Range<u64>| {
+        seconds.for_each(|at| recorder.add_sample(&sample(start, at, 2, 2), None));
+        recorder.flush();
+    };
+    add(&mut one, 0..10);
+    add(&mut Recorder::open(&path, Limits::default()), 10..50);
+    add(&mut one, 50..60);
+    let rates = Store::open_read_only(&path).unwrap().unwrap().rates(0, u64::MAX).unwrap().unwrap();
+    assert_eq!((rates.seconds, rates.samples), (9.0 + 39.0 + 9.0, 60));
+}
+
 /// While the disk does not keep up samples are left out, which is told once; nothing grows without bound.
 #[test]
 fn a_disk_that_stands_still_costs_samples_and_is_told() {
