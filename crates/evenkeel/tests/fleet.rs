@@ -109,6 +109,9 @@ fn one_bad_endpoint_costs_its_own_answer_only() {
     assert!(csv.starts_with("host,rule,kind,name,pod,cpu_pct,wait_pct"), "{csv}");
     // Without the token nothing but the reason comes back, and it is not in it.
     fleet(&[&format!("http://{address}/good")]).says(3, "401");
+    // A Prometheus of another host is asked by https, too, where its address does not say how.
+    fleet(&["--prometheus", "0.0.0.0:1", "--token-file", token.to_str().unwrap()])
+        .says(3, "https://0.0.0.0:1 cannot be asked");
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     global.no_tree("fleet asks agents over the network; leave out --root")?;
     let token = args.token_file.as_deref().map(access::read_to_send).transpose().map_err(Failure::Usage)?;
     let urls = match &args.prometheus {
-        Some(url) => vec![url.clone()],
+        Some(url) => vec![with_scheme(url, token.is_some())],
         None => targets(&args).map_err(Failure::Usage)?,
     };
     if token.is_some() && urls.iter().any(|url| is_in_the_clear(url)) {
@@ -79,7 +79,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     };
     let began = Instant::now();
     let mut hosts = match &args.prometheus {
-        Some(url) => reader.prometheus(url).map_err(Failure::Cannot)?,
+        Some(_) => reader.prometheus(&urls[0]).map_err(Failure::Cannot)?,
         None => reader.agents(urls),
     };
     hosts.sort_by(|a, b| a.target.cmp(&b.target));
@@ -128,11 +128,19 @@ fn targets(args: &Args) -> anyhow::Result<Vec<String>> {
     Ok(urls)
 }
 
-/// The metrics page of a target. An agent that other hosts reach wants the token over https alone.
+/// An address with its scheme. Whom other hosts reach wants the token over https alone.
+fn with_scheme(address: &str, with_token: bool) -> String {
+    let plain = format!("http://{address}");
+    match address.contains("://") {
+        true => address.to_owned(),
+        false if with_token && is_in_the_clear(&plain) => format!("https://{address}"),
+        false => plain,
+    }
+}
+
+/// The metrics page of a target.
 fn url(target: &str, with_token: bool) -> anyhow::Result<String> {
-    let plain = if target.contains("://") { target.to_owned() } else { format!("http://{target}") };
-    let is_secret = with_token && !target.contains("://") && is_in_the_clear(&plain);
-    let with_scheme = if is_secret { format!("https://{target}") } else { plain };
+    let with_scheme = with_scheme(target, with_token);
     let rest = with_scheme.strip_prefix("http://").or(with_scheme.strip_prefix("https://"));
     let Some(rest) = rest else {
         return Err(anyhow!("{target:?}: only http:// and https:// are spoken"));

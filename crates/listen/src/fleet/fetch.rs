@@ -80,7 +80,6 @@ impl Reader {
 
     /// Asks a Prometheus what it scraped.
     pub fn prometheus(&self, base: &str) -> anyhow::Result<Vec<Host>> {
-        let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
         let base = base.trim_end_matches('/');
         let until = Instant::now() + self.within;
         let mut pages: HashMap<String, Page> = HashMap::new();
