@@ -207,9 +207,12 @@ struct {
 	__type(value, u8);
 } meant SEC(".maps");
 
-/* cgroup id to cell, NO_CELL for a stranger. Not the task group's address: of one that is gone another may have it. */
+/*
+ * cgroup id to cell, NO_CELL for a stranger. Not the task group's address: of one that is gone another may have it. Those that
+ * are gone make room: who finds none is classified at each switch.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, u64);
 	__type(value, u32);
