@@ -342,6 +342,9 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     // A server that answers and no longer looks at the host says so.
     let still = "(() => { looked.since -= 60000; take(live, {moments: [], marks: []}); return document.getElementById('trouble').textContent; })()";
     assert!(chrome.value(still).as_str().unwrap().starts_with("the host was not looked at since"));
+    // After the clock was set back an hour the lines go on.
+    let back = "(() => { const at = live.at_ms - 36e5; take({...live, at_ms: at}, {moments: [[at, 7]], marks: []}); return [series.at(-1)[0] - at, series.at(-1)[1]]; })()";
+    assert_eq!(chrome.value(back), serde_json::json!([0, 7]));
     // What could not be told is not "nothing is wrong".
     let unknown = "(() => { const kept = findings; findings = {data: {findings: [], summary: {pass: 1, fail: 0, unknown: 3}, at_ms: 1}}; \
                    const text = h('div', {}, findingsPage()).textContent; findings = kept; return text.includes('Nothing is known to be wrong; 3') && !text.includes('Nothing is wrong'); })()";

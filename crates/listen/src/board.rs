@@ -150,6 +150,8 @@ impl Board {
                 .collect(),
         };
         let timeline = Arc::make_mut(&mut self.timeline);
+        // Of a clock that was set back since.
+        timeline.retain(|past| past.at_ms <= moment.at_ms);
         if timeline.len() >= MOMENTS {
             timeline.pop_front();
         }

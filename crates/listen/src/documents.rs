@@ -350,4 +350,25 @@ mod tests {
         let moments = json!([[1000, null, null, null], [2000, 0.0, 0.0, null], [3000, 0.0, 0.0, null]]);
         assert_eq!(owner(&board, number.unwrap())["moments"], moments);
     }
+
+    #[test]
+    fn after_the_clock_was_set_back_nothing_is_of_a_time_to_come() {
+        let mut board = Board::default();
+        for second in [7000, 7001, 3400, 3401] {
+            let mut seen = host(1, 1);
+            seen.wall_ns = second * 1_000_000_000;
+            board.observe(Arc::new(seen));
+        }
+        let times: Vec<_> = timeline(&board, 0)["moments"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|moment| moment[0].clone())
+            .collect();
+        assert_eq!(times, [3_400_000, 3_401_000]);
+        // Who was there before has done nothing, which is known.
+        let number = board.owners.iter().next().unwrap().number;
+        let moments = json!([[3_400_000, 0.0, null, null], [3_401_000, 0.0, null, null]]);
+        assert_eq!(owner(&board, number)["moments"], moments);
+    }
 }

@@ -167,6 +167,7 @@ impl Owners {
             }
             owner.now.add(&now, 1.0);
             owner.tasks += tasks;
+            owner.since_ms = owner.since_ms.min(observation.wall_ns / 1_000_000);
             owner.total.add(&now, observation.interval_s / 100.0);
             if let Some(wait) = owner.total.wait {
                 let ready = wait - owner.total.throttled.unwrap_or(0.0);

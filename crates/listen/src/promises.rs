@@ -77,6 +77,8 @@ impl Promises {
         }
         let course = self.0.entry(key).or_default();
         course.bound = bound;
+        // Of a clock that was set back since.
+        course.moments.retain(|past| past.0 <= at_ms);
         if course.moments.len() >= MOMENTS {
             course.moments.pop_front();
         }
@@ -140,6 +142,9 @@ mod tests {
         let story = promises.story(std::iter::once((1500, "kept idle groups".to_owned())));
         assert_eq!(story.promises[0].moments[0], (1000, Some(20.0), "kept".to_owned()));
         assert_eq!((story.promises[0].bound, story.marks.len()), (Some(15.0), 1));
+        // The clock was set back.
+        promises.add(1500, &[guarantee("a", Some(9.0), PromiseState::Kept)], &[]);
+        assert_eq!(promises.document()["guarantees"][0]["moments"], json!([[1000, 20.0, 1], [1500, 9.0, 1]]));
     }
 
     #[test]

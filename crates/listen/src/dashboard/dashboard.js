@@ -412,6 +412,8 @@ function take(now, timeline, of) {
   if (looked.at !== live.at_ms) looked = { at: live.at_ms, since: Date.now() };
   trouble(live.at_ms !== null && Date.now() - looked.since > 5000 + 3000 * live.interval_s ? `the host was not looked at since ${time(live.at_ms)}` : '');
   if (live.at_ms === null) { state.textContent = 'starting'; return; }
+  // A clock that was set back: what was known is of a time to come.
+  if (series.length && series.at(-1)[0] > live.at_ms + 5000) { series = series.filter(moment => moment[0] <= live.at_ms); lately.clear(); }
   const since = series.length ? series.at(-1)[0] : 0;
   series = series.concat(timeline.moments.filter(moment => moment[0] > since)).slice(-900);
   marks = timeline.marks;
