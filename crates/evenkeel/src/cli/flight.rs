@@ -235,12 +235,12 @@ fn keep(folder: &Path, kind: &str, recording: &Recording) -> io::Result<PathBuf>
         std::fs::rename(&unfinished, &file)
     };
     write().inspect_err(|_| drop(std::fs::remove_file(&unfinished)))?;
-    // Names begin with their time.
+    // Names begin with their time; what is later than now is of a clock that was set back since.
     let mut all: Vec<PathBuf> = std::fs::read_dir(folder)?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| is_kept(path))
         .collect();
-    all.sort();
+    all.sort_by_key(|path| (*path <= file, path.clone()));
     let many = all.len().saturating_sub(KEPT);
     all.iter().take(many).try_for_each(std::fs::remove_file)?;
     Ok(file)
@@ -305,6 +305,8 @@ mod tests {
         for kind in ["a", "b", "c", "d", "e", "f", "g", "h"] {
             keep(&folder, kind, &recording).unwrap();
         }
+        (0..KEPT).for_each(|n| std::fs::write(folder.join(format!("2030-{n}.{ENDING}")), "").unwrap());
+        assert!(keep(&folder, "now", &recording).unwrap().exists(), "the clock was set back");
         let mut names: Vec<_> = std::fs::read_dir(&folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
