@@ -70,7 +70,7 @@ fn ask(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
     use std::sync::Arc;
@@ -81,7 +81,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(20);
 
     /// An engine that answers questions so, by their first lines; its socket is in the directory.
-    fn played(answers: &'static [(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
+    pub fn played(answers: &'static [(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("docker.sock");
         let listener = UnixListener::bind(&socket).unwrap();

@@ -9,6 +9,7 @@ mod docker;
 pub mod engine;
 pub mod facts;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -66,25 +67,19 @@ impl Endpoints {
         }
         endpoints
     }
-
-    /// Those whose socket exists.
-    fn present(&self) -> Self {
-        let docker = self.docker.iter().filter(|(_, path)| path.exists()).cloned().collect();
-        Self { docker, cri: self.cri.iter().filter(|path| path.exists()).cloned().collect() }
-    }
 }
 
 /// Asks every runtime whose socket exists, once, in the calling thread; at most about two seconds. Those that do not
 /// answer are told on stderr at level info and left out: `None` when none answered.
 pub fn ask_once(endpoints: &Endpoints) -> Option<RuntimeFacts> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    executor.block_on(ask(&endpoints.present(), None))
+    executor.block_on(ask(endpoints, None, &mut Answers::new()))
 }
 
 /// As [`ask_once`], and where the pods with this annotation and value are reached.
 pub fn ask_located(endpoints: &Endpoints, annotation: (&str, &str)) -> Option<RuntimeFacts> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    executor.block_on(ask(&endpoints.present(), Some(annotation)))
+    executor.block_on(ask(endpoints, Some(annotation), &mut Answers::new()))
 }
 
 /// What a Docker Engine's list of containers says, as it comes in the body of its answer; `None` where it is none.
@@ -97,21 +92,32 @@ pub fn decode_cri(sandboxes: &[u8], containers: &[u8]) -> Option<RuntimeFacts> {
     cri::decode(sandboxes, containers)
 }
 
-async fn ask(endpoints: &Endpoints, located: Option<(&str, &str)>) -> Option<RuntimeFacts> {
-    let mut all: Option<RuntimeFacts> = None;
-    let mut take = |what: &std::path::Path, answer: Result<RuntimeFacts, String>| match answer {
-        Ok(facts) => all.get_or_insert_default().merge(facts),
-        Err(error) => tracing::info!("{}: {error}", what.display()),
+/// What was answered last, by socket.
+type Answers = HashMap<PathBuf, RuntimeFacts>;
+
+/// Asks those whose socket exists. One that does not answer, as a daemon that restarts, still has its containers.
+async fn ask(
+    endpoints: &Endpoints,
+    located: Option<(&str, &str)>,
+    last: &mut Answers,
+) -> Option<RuntimeFacts> {
+    let mut take = |socket: &PathBuf, answer: Result<RuntimeFacts, String>| match answer {
+        Ok(facts) => drop(last.insert(socket.clone(), facts)),
+        Err(error) => tracing::info!("{}: {error}", socket.display()),
     };
     // One after the other, and nothing else runs here: that an engine is waited for without async holds up no one.
-    for (runtime, socket) in &endpoints.docker {
+    for (runtime, socket) in endpoints.docker.iter().filter(|(_, socket)| socket.exists()) {
         take(socket, docker::ask(runtime, socket, TIMEOUT));
     }
-    for socket in &endpoints.cri {
+    for socket in endpoints.cri.iter().filter(|socket| socket.exists()) {
         let answer = tokio::time::timeout(TIMEOUT, cri::ask(socket, TIMEOUT, located)).await;
         take(socket, answer.unwrap_or_else(|_| Err(format!("no answer in {TIMEOUT:?}"))));
     }
-    all
+    let sockets = endpoints.docker.iter().map(|(_, socket)| socket).chain(&endpoints.cri);
+    sockets.filter_map(|socket| last.get(socket).cloned()).reduce(|mut all, facts| {
+        all.merge(facts);
+        all
+    })
 }
 
 #[derive(Debug, Default)]
@@ -189,7 +195,7 @@ impl Runtimes {
 }
 
 impl Shared {
-    /// A round in which no one answered leaves what was known: a daemon that restarts still has its containers.
+    /// A round has ended; `None` while no one has ever answered.
     fn publish(&self, facts: Option<RuntimeFacts>) {
         let mut shared = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(facts) = facts {
@@ -202,9 +208,10 @@ impl Shared {
 
 fn keep_asking(endpoints: &Endpoints, shared: &Shared, woken: &Receiver<()>) {
     let Ok(executor) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    let mut last = Answers::new();
     loop {
         let start = Instant::now();
-        shared.publish(executor.block_on(ask(&endpoints.present(), None)));
+        shared.publish(executor.block_on(ask(endpoints, None, &mut last)));
         match woken.recv_timeout(EVERY) {
             Ok(()) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -218,5 +225,28 @@ fn keep_asking(endpoints: &Endpoints, shared: &Shared, woken: &Receiver<()>) {
                 Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::engine::tests::played;
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_restarts_still_has_its_containers_whoever_else_answers() {
+        const VERSION: (&str, &str) = ("GET /version ", "HTTP/1.1 200 OK\r\n\r\n{\"ApiVersion\":\"1.41\"}");
+        let (_one, docker) =
+            played(&[VERSION, ("GET /v1.41/", "HTTP/1.1 200 OK\r\n\r\n[{\"Id\":\"1\"},{\"Id\":\"2\"}]")]);
+        let (_other, podman) = played(&[VERSION, ("GET /v1.41/", "HTTP/1.1 200 OK\r\n\r\n[{\"Id\":\"3\"}]")]);
+        let named =
+            [("docker", &docker), ("podman", &podman)].map(|(name, at)| (name.to_owned(), at.clone()));
+        let endpoints = Endpoints { docker: named.into(), cri: Vec::new() };
+        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut last = Answers::new();
+        let mut count = || executor.block_on(ask(&endpoints, None, &mut last)).unwrap().containers.len();
+        assert_eq!(count(), 3);
+        std::fs::remove_file(&docker).unwrap();
+        assert_eq!(count(), 3);
     }
 }
