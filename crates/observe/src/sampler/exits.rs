@@ -27,6 +27,8 @@ pub(crate) struct GroupPaths {
     cpu: Option<Hierarchy>,
     known: HashMap<u64, Arc<Place>>,
     walked: Option<Instant>,
+    /// Those that the last walk was for: what it did not find is gone.
+    sought: HashSet<u64>,
     /// Those that were gone at the last look.
     gone: HashSet<u64>,
     sums: SumsByPath,
@@ -70,8 +72,8 @@ impl SumsByPath {
 
 impl GroupPaths {
     pub(crate) fn new(root: &Root, cpu: Option<Hierarchy>) -> Self {
-        let (known, gone, sums) = Default::default();
-        Self { root: root.clone(), cpu, known, walked: None, gone, sums }
+        let (known, sought, gone, sums) = Default::default();
+        Self { root: root.clone(), cpu, known, walked: None, sought, gone, sums }
     }
 
     /// The number of a group's directory.
@@ -114,9 +116,11 @@ impl GroupPaths {
 
     /// The sums by path.
     pub(crate) fn exited(&mut self, sums: &[Exited]) -> Vec<ExitedSample> {
-        let unknown = sums.iter().any(|sum| !self.known.contains_key(&sum.cgroup_cpu));
-        if unknown && self.walked.is_none_or(|at| at.elapsed() > WALK_EVERY) {
+        let numbers = sums.iter().map(|sum| sum.cgroup_cpu);
+        let unknown: HashSet<u64> = numbers.filter(|number| !self.known.contains_key(number)).collect();
+        if !unknown.is_subset(&self.sought) && self.walked.is_none_or(|at| at.elapsed() > WALK_EVERY) {
             self.walk();
+            self.sought = unknown;
         }
         let known = &self.known;
         self.sums.take(sums, |number| known.get(&number)?.cpu.clone())
@@ -143,6 +147,7 @@ impl GroupPaths {
             }
             forget(number);
             self.known.remove(&number);
+            self.sought.remove(&number);
             // Another group may have the name by now.
             self.sums.forget(number, path.filter(|_| now.is_none()));
         }
@@ -198,6 +203,23 @@ mod tests {
         assert_eq!(shown(&mut paths, true), (2, HashSet::from([pod, app])));
         assert!(!paths.known.contains_key(&pod) && paths.known.contains_key(&stays));
         assert_eq!(paths.sums.by_path.keys().flatten().collect::<Vec<_>>(), ["/stays"]);
+    }
+
+    #[test]
+    fn what_a_walk_did_not_find_is_not_looked_for_again() {
+        let (_dir, root) = crate::facts::tests::tree(&[("cpu/stays/tasks", "")]);
+        let cpu = Hierarchy { mount_point: "/cpu".into(), root: "/".into(), v2: false };
+        let mut paths = GroupPaths::new(&root, Some(cpu));
+        let mut walks = |gone: &[u64]| {
+            paths.walked = None;
+            let sums = gone.iter().map(|number| Exited { cgroup_cpu: *number, ..Exited::default() });
+            paths.exited(&sums.collect::<Vec<_>>());
+            paths.walked.is_some()
+        };
+        assert_eq!(
+            [&[1][..], &[1], &[1, 2], &[1, 2], &[2]].map(&mut walks),
+            [true, false, true, false, false]
+        );
     }
 
     #[test]
