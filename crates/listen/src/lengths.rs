@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// Time of a slot, ms.
 const SLOT_MS: u64 = 15_000;
-const SLOTS: usize = 60;
+const SLOTS: u64 = 60;
 
 /// Where an octave begins, us, and how many waits were in it.
 type Octave = (u32, u32);
@@ -22,19 +22,17 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// Adds waits that ended by an instant, ms since 1970. A clock that was set back begins a slot of its own.
+    /// Adds waits that ended by an instant, ms since 1970. What is older than a quarter of an hour then goes, and what is later: the clock
+    /// was set back.
     pub fn add(&mut self, at_ms: u64, waits: &Histogram) {
         let slot = at_ms / SLOT_MS;
         match &mut self.current {
             Some((current, sum)) if *current == slot => sum.merge(waits),
             current => {
                 let ended = current.replace((slot, Box::new(waits.clone())));
-                if let Some((slot, waits)) = ended {
-                    if self.over.len() >= SLOTS {
-                        self.over.pop_front();
-                    }
-                    self.over.push_back((slot * SLOT_MS, octaves(&waits).into()));
-                }
+                self.over.extend(ended.map(|(slot, waits)| (slot * SLOT_MS, octaves(&waits).into())));
+                let lately = slot.saturating_sub(SLOTS) * SLOT_MS..=slot * SLOT_MS;
+                self.over.retain(|(at, _)| lately.contains(at));
             }
         }
     }
@@ -73,6 +71,11 @@ mod tests {
             lengths.add(slot * SLOT_MS, &waits);
         }
         let slots = lengths.json()["slots"].as_array().unwrap().clone();
-        assert_eq!((slots.len(), &slots[SLOTS][0]), (SLOTS + 1, &json!(199 * SLOT_MS)));
+        assert_eq!((slots.len(), &slots[60][0]), (61, &json!(199 * SLOT_MS)));
+        // Who waited last an hour ago, or tomorrow.
+        for slot in [500, 490] {
+            lengths.add(slot * SLOT_MS, &waits);
+            assert_eq!(lengths.json()["slots"], json!([[slot * SLOT_MS, [[4096, 3]]]]));
+        }
     }
 }
