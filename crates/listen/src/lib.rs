@@ -322,8 +322,14 @@ impl Site {
             .route(
                 "/api/history",
                 get(move |uri: Uri| async move {
-                    let query = uri.query().unwrap_or_default().to_owned();
-                    slow(move || history.history(&query)).await
+                    let query = uri.query().unwrap_or_default();
+                    match past::span(number(query, "from"), number(query, "to")) {
+                        Some(span) => slow(move || past::history(&history.served.state_dir, span)).await,
+                        None => {
+                            let why = "the end is not after the beginning\n";
+                            (StatusCode::BAD_REQUEST, why).into_response()
+                        }
+                    }
                 }),
             )
     }
@@ -349,11 +355,6 @@ impl Site {
 
     fn findings(&self) -> Result<Value, String> {
         self.findings.get(&self.served)
-    }
-
-    fn history(&self, query: &str) -> Result<Value, String> {
-        let (from, to) = (number(query, "from"), number(query, "to"));
-        past::history(&self.served.state_dir, from, to)
     }
 }
 

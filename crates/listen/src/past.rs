@@ -55,16 +55,18 @@ fn now_ms() -> u64 {
     evenkeel_linux::sys::wall_ns() / 1_000_000
 }
 
-/// What happened between two instants, ms since 1970 (by default the last hour): `evenkeel.past/v1`.
-pub fn history(state_dir: &Path, from: Option<u64>, to: Option<u64>) -> Result<Value, String> {
+/// A time that is asked for, ms since 1970, by default the last hour; `None` where its end is not after its beginning.
+pub fn span(from: Option<u64>, to: Option<u64>) -> Option<(u64, u64)> {
     let to = to.unwrap_or_else(now_ms).min(now_ms());
     let from = from.unwrap_or_else(|| to.saturating_sub(3_600_000)).max(to.saturating_sub(LONGEST_MS));
+    (from < to).then_some((from, to))
+}
+
+/// What happened then: `evenkeel.past/v1`.
+pub fn history(state_dir: &Path, (from, to): (u64, u64)) -> Result<Value, String> {
     let empty = json!({
         "schema": "evenkeel.past/v1", "from_ms": from, "to_ms": to, "moments": [], "owners": [],
     });
-    if from >= to {
-        return Err("the end is not after the beginning".to_owned());
-    }
     let told = |error: evenkeel_store::StoreError| error.to_string();
     let Some(store) = Store::open_read_only(&state_dir.join(evenkeel_store::FILE_NAME)).map_err(told)? else {
         return Ok(empty);
@@ -182,11 +184,20 @@ mod tests {
         let all =
             (0..LISTED as u64 + 10).map(|n| (format!("c{n:02}"), waits(1_000 + 1_000_000 * n))).collect();
         store.add_waits(now_ms() / 60_000 - 1, &all).unwrap();
-        let past = history(dir.path(), None, None).unwrap();
+        let past = history(dir.path(), span(None, None).unwrap()).unwrap();
         let listed = past["waits"].as_array().unwrap();
         let names: Vec<_> = listed.iter().map(|one| one["name"].as_str().unwrap()).collect();
         assert_eq!(names.len(), LISTED);
         assert!(!names.contains(&"c00") && names[..5].contains(&"c59"), "{names:?}");
+    }
+
+    #[test]
+    fn a_time_has_an_end_after_its_beginning() {
+        assert_eq!(span(Some(3), Some(5)), Some((3, 5)));
+        assert_eq!(
+            (span(Some(5), Some(5)), span(Some(5), Some(3)), span(Some(u64::MAX), None)),
+            (None, None, None)
+        );
     }
 
     #[test]

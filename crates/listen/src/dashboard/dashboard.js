@@ -274,7 +274,7 @@ function pastPage() {
     pastSteps(ask), h('label', {}, 'beginning at ', h('input', { type: 'datetime-local', value: past.from, 'data-key': 'from', onchange: event => { past.from = event.target.value; ask(); } })))];
   if (past.error) return page.concat(h('p', {}, past.error));
   if (!past.data) return page.concat(h('p', {}, 'Reading the history …'));
-  if (!past.data.moments.length) return page.concat(h('p', {}, 'Nothing was recorded in this time. What is seen now is written after half a minute.'));
+  if (!past.data.moments.length) return page.concat(h('p', {}, 'Nothing was recorded in this time. What is seen now is written after some seconds.'));
   const rows = withGaps(past.data.moments);
   return page.concat(h('p', { class: 'sub' }, `${date(past.data.from_ms)} to ${date(past.data.to_ms)}: recorded are ${number(past.data.covered_s / 60, 0)} min of it. Times are this browser's (${Intl.DateTimeFormat().resolvedOptions().timeZone}); the commands write UTC.`),
     chart(rows, [[2, 'busy', 'cpu'], [3, 'stolen', 'steal']], 'percent of one CPU', 150),
