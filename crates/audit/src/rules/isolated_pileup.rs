@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_base::facts::Unknown;
-use evenkeel_base::{TaskView, excerpt};
+use evenkeel_base::{CpuSet, TaskView, excerpt};
 
 use crate::view::{HUNGRY_PCT, busy_by_cpu, demand_pct, is_fair, list, task_name};
 use crate::{Finding, Input, Rule, Severity};
@@ -34,31 +34,27 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             by_cpu.entry(cpu).or_default().push(task);
         }
     }
+    let idle = |cpu: &u32| busy.get(cpu).is_some_and(|pct| *pct < FREE_PCT);
+    let mut free: CpuSet = topology.isolated.iter().filter(idle).collect();
     for (cpu, tasks) in by_cpu.into_iter().filter(|(_, tasks)| tasks.len() > 1) {
-        let free: Vec<u32> = topology
-            .isolated
-            .iter()
-            .filter(|other| *other != cpu && busy.get(other).is_some_and(|pct| *pct < FREE_PCT))
-            .collect();
-        let fits =
-            |task: &&&TaskView| task.affinity.as_ref().is_some_and(|a| free.iter().any(|c| a.contains(*c)));
-        let mut movable: Vec<&&TaskView> = tasks.iter().filter(fits).collect();
-        movable.truncate(tasks.len() - 1);
-        let fix: Vec<String> = movable
-            .iter()
-            .zip(&free)
-            .map(|(task, target)| format!("taskset -pc {target} {}   # {}", task.id.tid, excerpt(&task.comm)))
-            .collect();
+        free.remove(cpu);
+        let nearly_idle = free.clone();
+        // Each gets a CPU of its own that it was given, and one stays.
+        let moved = tasks.iter().filter_map(|task| {
+            let target = task.affinity.as_ref()?.intersection(&free).first()?;
+            free.remove(target);
+            Some(format!("taskset -pc {target} {}   # {}", task.id.tid, excerpt(&task.comm)))
+        });
+        let fix: Vec<String> = moved.take(tasks.len() - 1).collect();
         if fix.is_empty() {
             continue;
         }
         findings.push(rule.fail(
             format!("cpu {cpu}"),
             format!(
-                "{} busy tasks on isolated CPU {cpu} ({}) while isolated {} are nearly idle",
+                "{} busy tasks on isolated CPU {cpu} ({}) while isolated {nearly_idle} are nearly idle",
                 tasks.len(),
                 list(tasks.iter().map(|t| format!("{} {} {:.0} %", t.id, t.comm, t.cpu_pct))),
-                free.iter().copied().collect::<evenkeel_base::CpuSet>(),
             ),
             "isolated CPUs are outside load balancing: these tasks share one CPU for ever",
             fix.join("\n"),
@@ -82,6 +78,17 @@ mod tests {
         let finding = world.only("isolated-pileup");
         assert_eq!(finding.status, Status::Fail);
         assert_eq!(finding.fix.unwrap(), "taskset -pc 3 100   # poll-1");
+    }
+
+    #[test]
+    fn each_goes_to_a_free_cpu_that_it_was_given() {
+        let mut world = World::new(8).isolated("2-7");
+        world.busy(&[5.0, 5.0, 0.0, 100.0, 0.0, 100.0, 0.0, 0.0]);
+        for (cpu, affinity) in [(3, "3-4"), (3, "3-4"), (5, "4-6"), (5, "4-6")] {
+            world.task("poll", 50.0).cpu(cpu).affinity(affinity).wait(50.0);
+        }
+        let fixes: Vec<_> = world.run("isolated-pileup").into_iter().filter_map(|f| f.fix).collect();
+        assert_eq!(fixes, ["taskset -pc 4 100   # poll", "taskset -pc 6 102   # poll"]);
     }
 
     #[test]
