@@ -45,16 +45,17 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 None => {}
             }
         }
-        let (Some(&(low, light, low_raw)), Some(&(high, heavy, high_raw))) =
-            (now.iter().min(), found.iter().max())
+        // Those who want CPU now come before all others.
+        let busy = |group: u32| group_demand_pct(observation, group) >= ACTIVE_PCT;
+        let pair = |both: bool| {
+            let counts = |entry: &&(u64, u32, u64)| !both || busy(entry.1);
+            let (low, high) = (now.iter().filter(counts).min()?, found.iter().filter(counts).max()?);
+            (high.0 / low.0.max(1) >= ABSURD).then_some((*low, *high, both))
+        };
+        let Some(((low, light, low_raw), (high, heavy, high_raw), both)) = pair(true).or_else(|| pair(false))
         else {
             continue;
         };
-        if high / low.max(1) < ABSURD {
-            continue;
-        }
-        let busy = |group| group_demand_pct(observation, group) >= ACTIVE_PCT;
-        let both = busy(light) && busy(heavy);
         let share = 100.0 * low as f64 / (low as f64 + high as f64).max(1.0);
         let finding = rule.fail(
             group_name(observation, light),
@@ -102,6 +103,17 @@ mod tests {
             finding.evidence
         );
         assert!(finding.consequence.unwrap().contains("0.19 %"));
+    }
+
+    #[test]
+    fn one_that_starves_is_not_hidden_by_lighter_ones_that_want_nothing() {
+        let mut world = World::new(1);
+        let [_, a, b, _] = [("/0", 2), ("/a", 2), ("/b", 1024), ("/c", 2048)].map(|(p, w)| world.group(p, w));
+        world.task("x", 1.0).wait(90.0).in_group(a);
+        world.task("y", 99.0).in_group(b);
+        let finding = world.only("weights-spread");
+        assert_eq!((finding.severity, &*finding.subject), (Severity::Warning, "cgroup /a"));
+        assert!(finding.evidence.starts_with("weight 2 against 1024 of cgroup /b"), "{}", finding.evidence);
     }
 
     #[test]
