@@ -54,7 +54,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
              up early in each period, and all stand still for the rest of it",
             format!(
                 "{}\n# or, started with: GOMAXPROCS={suits}, -XX:ActiveProcessorCount={suits}",
-                fix::set_quota(input, index, quota_pct)
+                // A fix is in whole percent, and v1 refuses more than is allowed above.
+                fix::set_quota(input, index, quota_pct.floor())
             ),
         );
         let stands_still = throttled.is_some_and(|(times, _)| times > 0);
@@ -112,6 +113,14 @@ mod tests {
         assert!(finding.evidence.contains("server has 4 threads on 4 CPUs"), "{}", finding.evidence);
         assert!(finding.fix.unwrap().contains("GOMAXPROCS=2"));
         assert_eq!(world(4, 0).only("quota-hidden").severity, Severity::Info, "it does no harm yet");
+    }
+
+    #[test]
+    fn the_fix_is_no_more_than_is_allowed_above() {
+        let mut world = world(4, 3);
+        world.quota(1, 112_500, 100_000, Some((3, 10)));
+        let fix = world.only("quota-hidden").fix.unwrap();
+        assert!(fix.starts_with("echo 112000 > /sys/fs/cgroup/cpu/pod/leaf/cpu.cfs_quota_us\n"), "{fix}");
     }
 
     #[test]
