@@ -60,18 +60,25 @@ fn owner(input: &Input<'_>, group: u32) -> Owner {
             return Owner::Podman(quote(&container.name));
         }
     }
-    let (path, v2) =
-        observation.groups.get(group as usize).map_or(("/", true), |view| (view.path.as_str(), view.v2));
     // A scope's or slice's unit name is the directory's; systemd escapes it the same way.
+    let path = observation.groups.get(group as usize).map_or("/", |view| &*view.path);
     if let Some(command) = set_property(path) {
         return Owner::Unit(command);
     }
+    let (directory, v2) = directory(input, group);
+    Owner::File { directory, v2 }
+}
+
+/// A group's directory in the hierarchy of the cpu controller, and whether that is v2.
+fn directory(input: &Input<'_>, group: u32) -> (String, bool) {
+    let (path, v2) =
+        input.observation.groups.get(group as usize).map_or(("/", true), |view| (&*view.path, view.v2));
     let mount = match &input.facts.mounts.cpu {
-        Some(mount) => mount.path.trim_end_matches('/').to_owned(),
-        None if v2 => "/sys/fs/cgroup".to_owned(),
-        None => "/sys/fs/cgroup/cpu".to_owned(),
+        Some(mount) => mount.path.trim_end_matches('/'),
+        None if v2 => "/sys/fs/cgroup",
+        None => "/sys/fs/cgroup/cpu",
     };
-    Owner::File { directory: format!("{mount}{}", path.trim_end_matches('/')), v2 }
+    (format!("{mount}{}", path.trim_end_matches('/')), v2)
 }
 
 /// Limits a group to `pct` percent of one CPU. The period stays as it is if it is a sensible one, else it becomes
@@ -134,29 +141,13 @@ fn set_own_quota(input: &Input<'_>, group: u32, pct: f64) -> String {
 
 /// Lets a group save up to one quota of unused time for a burst (Linux 5.14 and later).
 pub fn set_burst(input: &Input<'_>, group: u32, usec: u64) -> String {
-    match owner(input, group) {
-        Owner::File { directory, v2 } => {
-            let file = if v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" };
-            format!("echo {usec} > {}", quote(&format!("{directory}/{file}")))
-        }
-        _ => {
-            let (path, v2) = input
-                .observation
-                .groups
-                .get(group as usize)
-                .map_or(("/", true), |view| (view.path.as_str(), view.v2));
-            let mount = match &input.facts.mounts.cpu {
-                Some(mount) => mount.path.as_str(),
-                None if v2 => "/sys/fs/cgroup",
-                None => "/sys/fs/cgroup/cpu",
-            };
-            let file = if v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" };
-            format!(
-                "echo {usec} > {}   # its manager has no setting for this",
-                quote(&format!("{mount}{path}/{file}"))
-            )
-        }
-    }
+    let (directory, v2) = directory(input, group);
+    let note = match owner(input, group) {
+        Owner::File { .. } => "",
+        _ => "   # its manager has no setting for this",
+    };
+    let file = if v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" };
+    format!("echo {usec} > {}{note}", quote(&format!("{directory}/{file}")))
 }
 
 /// Gives a group a weight: `load_weight` is the scheduler's (1024 the default).
