@@ -32,6 +32,20 @@ pub fn regex_fault(error: &impl std::fmt::Display) -> String {
     text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
+/// `*` matches any text, everything else itself. Linear in the product of the lengths at worst.
+pub fn glob(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
 /// The end of a text, where the reason usually is.
 pub fn excerpt(text: &str) -> String {
     let text = text.trim();
@@ -44,6 +58,22 @@ pub fn excerpt(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn globs_match_as_in_a_shell() {
+        for (pattern, text, matches) in [
+            ("cpu 3", "cpu 3", true),
+            ("cpu 3", "cpu 31", false),
+            ("cpu *", "cpu 31", true),
+            ("*31", "cpu 31", true),
+            ("*u*3*", "cpu 31", true),
+            ("*x*", "cpu 31", false),
+            ("a*a", "a", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(glob(pattern, text), matches, "{pattern} {text}");
+        }
+    }
 
     #[test]
     fn one_thing_has_no_plural() {

@@ -1,6 +1,7 @@
 //! Instance families whose rule about CPU use is known: `data/families.toml`.
 
 use evenkeel_base::file_error::distance;
+use evenkeel_base::text::glob;
 use serde::Deserialize;
 
 use crate::credit::Rule;
@@ -73,13 +74,7 @@ pub fn named(name: &str) -> Result<Family, Vec<String>> {
 
 /// Whether a text fits a pattern in which `*` stands for anything. Case does not matter.
 pub fn fits(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.to_lowercase(), text.to_lowercase());
-    match pattern.split_once('*') {
-        None => pattern == text,
-        Some((head, tail)) => {
-            text.len() >= head.len() + tail.len() && text.starts_with(head) && text.ends_with(tail)
-        }
-    }
+    glob(&pattern.to_lowercase(), &text.to_lowercase())
 }
 
 #[cfg(test)]
@@ -124,6 +119,7 @@ mod tests {
         assert_eq!(of("T2.Micro\n").unwrap().rule, Rule::t2_micro(30.0));
         assert_eq!(of("Standard PC (i440FX + PIIX, 1996)"), None);
         assert!(fits("a*c", "abc") && !fits("a*c", "ab") && !fits("ab*b", "ab"));
+        assert!(fits("T*.mi*o", "t2.micro") && fits("*micro*", "t2.micro") && !fits("*nano*", "t2.micro"));
         assert!(parse("[[family]]\nnam = 'x'").is_err());
     }
 }
