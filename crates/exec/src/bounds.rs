@@ -104,10 +104,15 @@ pub fn quota(limit: Option<CpuLimit>, period: Duration, burst: Duration) -> Resu
         Some(limit) => {
             let quota = (limit.pct() / 100.0 * period_usec as f64).round() as u64;
             if quota < CpuQuota::LEAST_USEC {
+                let longer = (100.0 * CpuQuota::LEAST_USEC as f64 / limit.pct()).ceil() as u64;
+                let advice = if longer <= MAX_PERIOD_USEC {
+                    format!("take a period of at least {}", millis(longer))
+                } else {
+                    "the least limit is 0.1 %, with a period of 1 s".to_owned()
+                };
                 return Err(format!(
-                    "{limit} of a period of {} is less than the 1 ms the kernel can give: take a period of at least {}",
-                    millis(period_usec),
-                    millis((100.0 * CpuQuota::LEAST_USEC as f64 / limit.pct()).ceil() as u64)
+                    "{limit} of a period of {} is less than the 1 ms the kernel can give: {advice}",
+                    millis(period_usec)
                 ));
             }
             if burst_usec > quota {
@@ -157,6 +162,8 @@ mod tests {
         assert_eq!(quota(limit(25.0), PERIOD, Duration::ZERO).unwrap().quota_usec, Limit::Value(25_000));
         let error = quota(limit(0.5), PERIOD, Duration::ZERO).unwrap_err();
         assert!(error.contains("at least 200 ms"), "{error}");
+        let error = quota(limit(0.05), PERIOD, Duration::ZERO).unwrap_err();
+        assert!(error.contains("the least limit is 0.1 %"), "{error}");
         let error = quota(limit(10.0), PERIOD, Duration::from_millis(20)).unwrap_err();
         assert!(error.contains("burst"), "{error}");
         assert!(quota(None, Duration::from_micros(10), Duration::ZERO).is_err());
