@@ -154,6 +154,7 @@ fn statuses_and_streams_are_the_commands() {
     bed.run(&["--cpus", "4095", "--", "true"]).refused(125, "4095");
     bed.run(&["--cpu-limit", "20%", "--instance", "t3.micro", "--", "true"])
         .refused(125, "--instance goes with");
+    bed.run(&["--cpu-limit", "auto", "--burst", "5ms", "--", "true"]).refused(125, "--burst goes with");
     let mut child = bed
         .command(&["--cpu-limit", "90%", "--", "cat"])
         .stdin(Stdio::piped())

@@ -192,8 +192,12 @@ fn spec(global: &Global, args: &Args) -> Result<Spec, String> {
         Some(LimitArg::At(limit)) => Some(evenkeel_exec::quota(Some(limit), args.period, args.burst)?),
         None => None,
     };
-    if args.instance.is_some() && args.cpu_limit != Some(LimitArg::Auto) {
+    let auto = args.cpu_limit == Some(LimitArg::Auto);
+    if args.instance.is_some() && !auto {
         return Err("--instance goes with --cpu-limit auto".into());
+    }
+    if auto && !args.burst.is_zero() {
+        return Err("--burst goes with a limit that is given, not with --cpu-limit auto".into());
     }
     let claim = match (args.weight, args.shares) {
         (Some(weight), _) => Some(CpuClaim::Weight(CpuWeight::new(weight))),
