@@ -79,6 +79,9 @@ trials = 30
 #[test]
 fn the_best_settings_are_found_and_told_in_every_form() {
     let bench = Bench::new(PARABOLA);
+    let checked = bench.run(&["--check", "-o", "json"]).json();
+    assert_eq!((&checked["schema"], &checked["points"]), (&"evenkeel.tune-check/v1".into(), &101.into()));
+    bench.run(&["--check", "-o", "csv"]).says(2, "no table");
     let result = bench.run(&["-o", "json"]).json();
     assert_eq!(result["schema"], "evenkeel.tune/v1");
     assert!(result["best"]["value"].as_f64().unwrap() <= 16.0, "{}", result["best"]);

@@ -10,7 +10,8 @@ use evenkeel_console as console;
 use evenkeel_report::html::{self, TunePage};
 use evenkeel_report::{significant, table};
 use evenkeel_tune::search::{Method, Reason};
-use evenkeel_tune::{Event, Options, Runner, TrialRecord, Tune, TuneError, TuneResult};
+use evenkeel_tune::{Event, Options, Reading, Runner, TrialRecord, Tune, TuneError, TuneResult};
+use serde_json::json;
 
 use super::show::pretty;
 use super::{Failure, Format, Global, Outcome, stop};
@@ -73,7 +74,11 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     tune.time = args.time.or(tune.time);
     if args.check {
-        out!("{}", checked(&tune))?;
+        match global.output {
+            Format::Json => outln!("{:#}", checked_document(&tune))?,
+            Format::Csv => return Err(usage!("--check has no table; use -o text or json")),
+            Format::Text | Format::Svg => out!("{}", checked(&tune))?,
+        }
         return Ok(0);
     }
     let dir = args.dir.unwrap_or_else(|| {
@@ -139,6 +144,19 @@ fn checked(tune: &Tune) -> String {
         let _ = writeln!(out, "  keeps {}", constraint.text);
     }
     out
+}
+
+fn checked_document(tune: &Tune) -> serde_json::Value {
+    let reading = |r: &Reading| json!({"name": r.name, "unit": r.unit});
+    json!({
+        "schema": "evenkeel.tune-check/v1",
+        "name": tune.name,
+        "method": tune.file.search.method.to_string(),
+        "parameters": tune.space.parameters().iter().map(|p| &p.name).collect::<Vec<_>>(),
+        "points": tune.space.count(),
+        "quantities": tune.readings.iter().map(reading).collect::<Vec<_>>(),
+        "constraints": tune.file.constraints,
+    })
 }
 
 /// Progress, on a terminal.
