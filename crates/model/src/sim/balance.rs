@@ -13,6 +13,8 @@ const HOT_NS: u64 = 500_000;
 const IMBALANCE: f64 = 1.17;
 /// `busy_factor`: a busy CPU balances this much more rarely.
 const BUSY_FACTOR: u64 = 16;
+/// Failures after which an idle CPU takes a running task where none that waits may come (`cache_nice_tries + 2`).
+const ACTIVE_AFTER: u32 = 3;
 
 /// How full a CPU is (`enum group_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,13 +135,21 @@ impl Sim<'_> {
         false
     }
 
-    /// The CPU with most runnable tasks in a span, at least `least`.
+    /// Whether any task of a queue may run on a CPU (`LBF_ALL_PINNED`).
+    fn has_task_for(&self, queue: u32, cpu: u32) -> bool {
+        self.queues[queue as usize].entities.iter().any(|&e| match self.entities[e as usize].owns {
+            NONE => self.tasks[e as usize].may_run_on(cpu),
+            owned => self.has_task_for(owned, cpu),
+        })
+    }
+
+    /// The CPU with most runnable tasks in a span, at least `least`, one of which may run here.
     fn busiest(&self, cpu: u32, level: usize, least: u32) -> Option<u32> {
         let mut best = None;
         let mut most = least - 1;
         for &other in &self.cpus[cpu as usize].spans[level] {
             let tasks = self.queues[other as usize].tasks;
-            if tasks > most {
+            if tasks > most && self.has_task_for(other, cpu) {
                 (most, best) = (tasks, Some(other));
             }
         }
@@ -149,10 +159,8 @@ impl Sim<'_> {
     /// Moves waiting tasks from one CPU to another; those that waited longest first (`detach_tasks`).
     fn pull(&mut self, to: u32, from: u32, limit: Moved) -> u32 {
         self.update_current(from);
-        let running = self.cpus[from as usize].current;
-        let mut waiting: Vec<(u64, u32)> = Vec::new();
         // What could not be moved for being hot or too large may be after some failures.
-        self.collect_waiting(from, running, to, limit.failed > 1, &mut waiting);
+        let mut waiting = self.waiting(from, to, limit.failed > 1);
         waiting.sort_unstable();
         let mut left = limit.load;
         let mut moved = 0;
@@ -199,8 +207,10 @@ impl Sim<'_> {
         }
     }
 
-    fn collect_waiting(&self, cpu: u32, running: u32, to: u32, hot: bool, out: &mut Vec<(u64, u32)>) {
-        let mut stack = vec![cpu];
+    /// Tasks that wait on a CPU and may be moved to another, with when they ran.
+    fn waiting(&self, cpu: u32, to: u32, hot: bool) -> Vec<(u64, u32)> {
+        let (mut stack, mut out) = (vec![cpu], Vec::new());
+        let running = self.cpus[cpu as usize].current;
         while let Some(queue) = stack.pop() {
             let q = &self.queues[queue as usize];
             if q.throttled {
@@ -220,6 +230,7 @@ impl Sim<'_> {
                 }
             }
         }
+        out
     }
 
     /// A CPU has tasks waiting while another is idle: its next tick asks the idle ones to pull (`nohz_balancer_kick`).
@@ -246,14 +257,21 @@ impl Sim<'_> {
                     continue;
                 }
                 self.update_scan(cpu);
+                let failed = std::mem::take(&mut self.cpus[cpu as usize].idle_failed);
                 for level in 0..3 {
                     if let Some(from) = self.busiest(cpu, level, 2) {
                         overloaded = from;
-                        if self.pull(cpu, from, Moved::ONE) > 0 {
+                        if self.pull(cpu, from, Moved::ONE) > 0
+                            || failed >= ACTIVE_AFTER
+                                && self.waiting(from, cpu, true).is_empty()
+                                && self.take_running(cpu, from)
+                        {
+                            self.cpus[cpu as usize].idle_failed = 0;
                             self.mark_resched(cpu);
                             helped = true;
                             break;
                         }
+                        self.cpus[cpu as usize].idle_failed = failed + 1;
                     }
                 }
                 self.spread_cores(cpu);
@@ -272,26 +290,30 @@ impl Sim<'_> {
         }
         let others = self.cpus[cpu as usize].spans[1].clone();
         for from in others {
-            let task = self.cpus[from as usize].current;
             let shared = self.cpus[from as usize].spans[0].iter().any(|&s| !self.is_idle(s));
-            if task == NONE || !shared || !self.tasks[task as usize].may_run_on(cpu) {
-                continue;
+            if shared && self.take_running(cpu, from) {
+                return;
             }
-            let t = &self.tasks[task as usize];
-            if !t.policy.is_fair() || t.status != Status::Ready {
-                continue;
-            }
-            self.update_current(from);
-            self.dequeue_fair(task, false);
-            self.take_off(from, task);
-            self.move_to(task, cpu);
-            self.update_current(cpu);
-            self.enqueue_fair(task, false);
-            let mark = self.throttle_clock(task);
-            self.tasks[task as usize].throttle_mark = mark;
-            self.mark_resched(cpu);
-            return;
         }
+    }
+
+    /// Moves the task that runs on another CPU to an idle one, where it may run (`active_load_balance_cpu_stop`).
+    fn take_running(&mut self, cpu: u32, from: u32) -> bool {
+        let task = self.cpus[from as usize].current;
+        let Some(t) = self.tasks.get(task as usize).filter(|t| t.may_run_on(cpu)) else { return false };
+        if !t.policy.is_fair() || t.status != Status::Ready {
+            return false;
+        }
+        self.update_current(from);
+        self.dequeue_fair(task, false);
+        self.take_off(from, task);
+        self.move_to(task, cpu);
+        self.update_current(cpu);
+        self.enqueue_fair(task, false);
+        let mark = self.throttle_clock(task);
+        self.tasks[task as usize].throttle_mark = mark;
+        self.mark_resched(cpu);
+        true
     }
 
     /// How many CPUs a wake-up may look at, from the use of the cache's CPUs (`update_idle_cpu_scan`, SIS_UTIL):
@@ -368,7 +390,10 @@ impl Sim<'_> {
         for &other in &span {
             let load = self.queues[other as usize].load.read(now);
             total += load;
-            if load > busiest.0 && self.fullness(other) == Fullness::Overloaded {
+            if load > busiest.0
+                && self.has_task_for(other, cpu)
+                && self.fullness(other) == Fullness::Overloaded
+            {
                 busiest = (load, other);
             }
         }

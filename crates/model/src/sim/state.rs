@@ -127,6 +127,8 @@ pub(super) struct Cpu {
     pub newidle: [NewIdle; 3],
     /// Last balancing failures.
     pub failed: u32,
+    /// The same of this CPU while it idles.
+    pub idle_failed: u32,
     /// Others on its core, on its cache, and everywhere.
     pub spans: [Vec<u32>; 3],
     /// Number of CPUs, itself included, that share its cache.

@@ -334,3 +334,19 @@ fn loads_that_go_on_for_ever_end_when_told_to() {
         assert!(r.tasks[1].got_s < 1e-4);
     }
 }
+
+#[test]
+fn an_idle_cpu_takes_whoever_may_run_on_it() {
+    // Where one may run, and the CPU that all but the first keep busy: there it gets in their way.
+    let cases: [&[&str]; 3] = [&["0-1", "1"], &["0-2", "0-1", "1", "0"], &["0-3", "0", "0", "1", "2"]];
+    for (cpus, seed) in cases.into_iter().flat_map(|cpus| (1..=12).map(move |seed| (cpus, seed))) {
+        let machine = cpus.len().min(4) as u32;
+        let mut s = Scenario { seed, ..scenario(machine, (6, 18)) };
+        s.tasks = cpus.iter().map(|_| Task::new("t", None, Load::Spin)).collect();
+        for (task, cpus) in s.tasks.iter_mut().zip(cpus) {
+            task.cpus = Some(cpus.parse().unwrap());
+        }
+        let report = simulate(&s).unwrap();
+        assert!(report.tasks[0].got_pct > 90.0, "{cpus:?}, seed {seed}: {:?}", report.cpu_pct);
+    }
+}
