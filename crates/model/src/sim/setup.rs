@@ -254,9 +254,12 @@ impl<'a> Sim<'a> {
                 t.waited += wait;
                 t.throttled += clock.saturating_sub(t.throttle_mark).min(wait);
             }
+            // Of the time measured: who comes later, or ends, wants nothing before and after.
+            let from = spec.start_ns.max(self.scenario.measure_from_ns);
+            let there = spec.until_ns.unwrap_or(self.now).min(self.now).saturating_sub(from);
             let wanted_pct = match spec.load {
-                Load::Duty { percent, .. } => Some(percent),
-                Load::Spin => Some(100.0),
+                Load::Duty { percent, .. } => Some(percent * there as f64 / measured as f64),
+                Load::Spin => Some(pct(there as f64)),
                 Load::Idle => Some(0.0),
                 _ => None,
             };

@@ -350,3 +350,15 @@ fn an_idle_cpu_takes_whoever_may_run_on_it() {
         assert!(report.tasks[0].got_pct > 90.0, "{cpus:?}, seed {seed}: {:?}", report.cpu_pct);
     }
 }
+
+#[test]
+fn who_comes_late_or_ends_wants_nothing_before_and_after() {
+    let mut s = scenario(2, (6, 18));
+    s.tasks =
+        vec![Task::new("late", None, Load::Spin), Task::new("ends", None, duty(50.0, DutyKind::Closed))];
+    (s.tasks[0].start_ns, s.tasks[1].until_ns) = (16_000_000_000, Some(11_000_000_000));
+    let report = simulate(&s).unwrap();
+    let wanted: Vec<_> = report.tasks.iter().map(|task| task.wanted_pct.unwrap().round()).collect();
+    assert_eq!(wanted, [25.0, 25.0]);
+    assert!(report.fulfilment().unwrap() > 0.98, "{:?}", report.fulfilment());
+}
