@@ -81,6 +81,11 @@ impl Sim<'_> {
         average.set(now, weight);
     }
 
+    /// Tasks of all classes that run or wait on a CPU (`rq::nr_running`).
+    pub(super) fn runnable(&self, cpu: u32) -> u32 {
+        self.queues[cpu as usize].tasks + self.cpus[cpu as usize].rt.len() as u32
+    }
+
     /// Brings a CPU's average of runnable tasks up to date.
     pub(super) fn count_runnable(&mut self, cpu: u32) {
         let tasks = f64::from(self.queues[cpu as usize].tasks) * 1024.0;

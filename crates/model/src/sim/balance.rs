@@ -148,7 +148,7 @@ impl Sim<'_> {
         let mut best = None;
         let mut most = least - 1;
         for &other in &self.cpus[cpu as usize].spans[level] {
-            let tasks = self.queues[other as usize].tasks;
+            let tasks = self.runnable(other);
             if tasks > most && self.has_task_for(other, cpu) {
                 (most, best) = (tasks, Some(other));
             }
@@ -235,10 +235,7 @@ impl Sim<'_> {
 
     /// A CPU has tasks waiting while another is idle: its next tick asks the idle ones to pull (`nohz_balancer_kick`).
     pub(super) fn check_overload(&mut self, cpu: u32) {
-        if self.balance.idle_count > 0
-            && self.queues[cpu as usize].tasks >= 2
-            && self.balance.kick_at <= self.now
-        {
+        if self.balance.idle_count > 0 && self.runnable(cpu) >= 2 && self.balance.kick_at <= self.now {
             let at = (self.now / self.tuning.tick_ns + self.balance.kick_backoff) * self.tuning.tick_ns;
             self.balance.kick_at = at;
             self.queue.push(at, super::queue::Event::Kick);
@@ -362,7 +359,7 @@ impl Sim<'_> {
     /// How full a CPU is (`group_classify` of a group of one CPU).
     fn fullness(&mut self, cpu: u32) -> Fullness {
         let now = self.now;
-        let tasks = self.queues[cpu as usize].tasks as usize + self.cpus[cpu as usize].rt.len();
+        let tasks = self.runnable(cpu);
         let util = self.cpu_util(cpu) * IMBALANCE;
         let runnable = self.cpus[cpu as usize].runnable.read(now);
         if tasks > 1 && (util > 1024.0 || runnable > 1024.0 * IMBALANCE) {

@@ -352,6 +352,23 @@ fn an_idle_cpu_takes_whoever_may_run_on_it() {
 }
 
 #[test]
+fn who_waits_for_a_real_time_task_goes_to_an_idle_cpu() {
+    for (release, seed) in RELEASES.into_iter().flat_map(|release| (1..=12).map(move |seed| (release, seed)))
+    {
+        let mut s = Scenario { seed, ..scenario(2, release) };
+        s.tasks = vec![Task::new("ordinary", None, Load::Spin), Task::new("fifo", None, Load::Spin)];
+        s.tasks[1].attr.policy = SchedPolicy::Fifo;
+        (s.tasks[1].start_ns, s.tasks[1].cpus) = (100_000_000, Some(CpuSet::single(0)));
+        let report = simulate(&s).unwrap();
+        assert!(
+            report.tasks.iter().all(|t| t.got_pct > 99.0),
+            "{release:?}, seed {seed}: {:?}",
+            report.cpu_pct
+        );
+    }
+}
+
+#[test]
 fn who_comes_late_or_ends_wants_nothing_before_and_after() {
     let mut s = scenario(2, (6, 18));
     s.tasks =
