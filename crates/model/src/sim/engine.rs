@@ -280,6 +280,7 @@ impl<'a> Sim<'a> {
             self.sibling_rates(cpu);
         }
         self.start_turn(cpu, next);
+        self.push_rt(cpu);
         self.check_overload(cpu);
     }
 

@@ -369,6 +369,20 @@ fn who_waits_for_a_real_time_task_goes_to_an_idle_cpu() {
 }
 
 #[test]
+fn a_real_time_task_that_is_preempted_goes_to_another_cpu() {
+    for seed in 1..=12 {
+        let mut s = Scenario { seed, ..scenario(2, (6, 18)) };
+        s.tasks = vec![Task::new("free", None, Load::Spin), Task::new("first", None, Load::Spin)];
+        for (task, priority) in s.tasks.iter_mut().zip([1, 3]) {
+            (task.attr.policy, task.attr.rt_priority) = (SchedPolicy::Fifo, priority);
+        }
+        (s.tasks[1].start_ns, s.tasks[1].cpus) = (100_000_000, Some(CpuSet::single(0)));
+        let report = simulate(&s).unwrap();
+        assert!(report.tasks.iter().all(|t| t.got_pct > 99.0), "seed {seed}: {:?}", report.cpu_pct);
+    }
+}
+
+#[test]
 fn who_comes_late_or_ends_wants_nothing_before_and_after() {
     let mut s = scenario(2, (6, 18));
     s.tasks =

@@ -129,6 +129,21 @@ impl Sim<'_> {
         self.work.alive = self.work.alive.saturating_sub(1);
     }
 
+    /// A real-time task that waits goes to a CPU where it would run (`push_rt_task`).
+    pub(super) fn push_rt(&mut self, cpu: u32) {
+        let c = &self.cpus[cpu as usize];
+        let waiting = c.rt.iter().filter(|entry| entry.2 != c.current);
+        let first = waiting.max_by_key(|(priority, order, _)| (*priority, std::cmp::Reverse(*order)));
+        let Some(&(_, _, task)) = first else { return };
+        let target = self.select_rt(task);
+        if target != cpu {
+            self.dequeue_rt(cpu, task);
+            self.move_to(task, target);
+            self.enqueue_rt(target, task, false);
+            self.mark_resched(target);
+        }
+    }
+
     /// Moves a task that is not queued to a CPU's queues.
     pub(super) fn move_to(&mut self, task: u32, cpu: u32) {
         let t = &mut self.tasks[task as usize];
