@@ -98,6 +98,12 @@ fn amount(text: &str, what: &str) -> Result<f64, String> {
     if number.is_finite() && number >= 0.0 { Ok(number) } else { Err(format!("{text:?} is no {what}")) }
 }
 
+/// What follows `rsa 2048 bits`, whose number newer versions of openssl set wider apart.
+fn rsa(line: &str) -> Option<Vec<&str>> {
+    let mut words = line.split_ascii_whitespace();
+    ["rsa", "2048", "bits"].into_iter().all(|word| words.next() == Some(word)).then(|| words.collect())
+}
+
 /// `test 3: STAMP` after `Start` or `End`.
 fn test<'a>(line: &'a str, word: &str) -> Option<Result<(u64, &'a str), String>> {
     let rest = line.strip_prefix(word)?.trim_start().strip_prefix("test")?;
@@ -149,11 +155,10 @@ fn one(line: &str, number: usize, log: &mut Log, open: &mut Option<(u64, usize)>
         let seconds =
             text.strip_suffix('s').ok_or_else(|| format!("{text:?} is no time such as 10.0002s"))?;
         run(log, open, |r| r.total_s.is_some()).total_s = Some(amount(seconds, "time")?);
-    } else if let Some(rest) = line.strip_prefix("rsa 2048 bits") {
-        // Seconds a signature, seconds a verification, signatures a second, verifications a second.
-        let words: Vec<&str> = rest.split_ascii_whitespace().collect();
-        let [_, _, sign, verify] = words.as_slice() else {
-            return Err("openssl's line has four figures: sign, verify, sign/s, verify/s".into());
+    } else if let Some(words) = rsa(line) {
+        // Seconds a signature and a verification, then as many a second; since 3.2 of encryption and decryption, too.
+        let ([_, _, sign, verify] | [_, _, _, _, sign, verify, _, _]) = words.as_slice() else {
+            return Err("openssl's line has four figures: sign, verify, sign/s, verify/s (or eight)".into());
         };
         let run = run(log, open, |r| r.events_per_s.is_some());
         run.events_per_s = Some(amount(sign, "rate")?);
@@ -200,6 +205,11 @@ mod tests {
         let log = parse("Start test 1: 2026-01-01 10:00:00,5\nrsa 2048 bits 0.000232s 0.000015s   4302.7  67442.3\nEnd   test 1: 2026-01-01T10:00:01.5Z\n").unwrap();
         let run = &log.runs[0];
         assert_eq!((run.events_per_s, run.verify_per_s), (Some(4302.7), Some(67442.3)));
+        // As OpenSSL 3.2 and later print it.
+        let newer =
+            "rsa  2048 bits 0.000471s 0.000014s 0.000015s 0.000495s   2121.6  73048.6  64826.6   2021.2\n";
+        let runs = parse(newer).unwrap().runs;
+        assert_eq!((runs[0].events_per_s, runs[0].verify_per_s), (Some(2121.6), Some(73048.6)));
         assert_eq!(run.end.unwrap().duration_since(run.start.unwrap()).as_secs_f64(), 1.0);
     }
 
