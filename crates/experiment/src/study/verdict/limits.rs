@@ -1,5 +1,6 @@
 //! What limits cost: does a quota give what it says, and what does a unit of work cost under each kind of limit?
 
+use super::weights::slept;
 use super::words::{by, three};
 use crate::decide::{Claim, Draft, Figure, Mean, Said};
 use crate::record::{Account, Limits, Record, TenantRecord};
@@ -96,6 +97,10 @@ fn quotas<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
             Some(100.0 * total(t, Account::cpu_s)? / real)
         });
         let Some(got) = got else { continue };
+        // One that slept did not want all of it.
+        if got.value < quota && slept(record, at.point, at.index) {
+            continue;
+        }
         off.push((got.plus(-quota), at.point, tenant, quota));
     }
     let (worst, point, tenant, quota) =
@@ -268,4 +273,27 @@ pub(super) fn slope(points: &[(f64, Mean)]) -> Option<Mean> {
         return None;
     }
     Mean::sum(&points.iter().map(|(x, y)| ((x - middle) / all, *y)).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::study::study;
+    use crate::study::testing::{cell, record, steady};
+
+    #[test]
+    fn a_quota_is_judged_by_those_who_wanted_all_of_it() {
+        // Of five seconds under 50 %: throttled all the rest; asleep most of it, and throttled now and then.
+        let of = |cpu_s: f64, waited_s: f64| {
+            let mut tenant = steady("a", 1, 5, 100.0);
+            tenant.limits.quota_pct = Some(50.0);
+            let total = &mut tenant.total;
+            (total.user_s, total.sys_s) = (Some(cpu_s), Some(0.0));
+            (total.waited_s, total.throttled_s) = (Some(waited_s), Some(0.3));
+            let study = study(&record(vec![("x", cell(vec![tenant])); 3]));
+            study.verdicts.iter().find(|v| v.id == "quota-kept").map(|v| v.holds)
+        };
+        assert_eq!((of(2.5, 2.4), of(1.2, 0.3)), (Some(Some(true)), None));
+        // One that got less though it wanted more, and one that got too much.
+        assert_eq!((of(2.0, 2.9), of(3.0, 0.3)), (Some(Some(false)), Some(Some(false))));
+    }
 }

@@ -113,7 +113,7 @@ fn kind(point: &PointStudy) -> Option<Kind> {
 
 /// Whether a tenant neither ran nor waited for a good part of its time: then its demand decides its share, too. What a
 /// hypervisor stole while it ran is neither, and no sleep.
-fn slept(record: &Record, point: &PointStudy, index: usize) -> bool {
+pub(super) fn slept(record: &Record, point: &PointStudy, index: usize) -> bool {
     let busy = sample::each(&sample::tenants(record, point, index), |tenant| {
         let real_s = Some(tenant.total.real_s).filter(|s| *s > 0.0)?;
         let stolen_s = total(tenant, |a| a.stolen_s).unwrap_or(0.0);
