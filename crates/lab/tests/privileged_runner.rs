@@ -144,7 +144,9 @@ fn what_is_finished_is_not_run_again() {
     let dir = tempfile::tempdir().unwrap();
     let text = "name = 'resume'\nrepetitions = 3\n[[tenant]]\nload = 'spin'\nrun_s = 0.1\n\
         [[sweep]]\nfield = 'tenant.0.quota_pct'\nvalues = [50, 'none']\n";
-    let experiment = experiment(text);
+    // The instant of the first cell has passed when the others go on.
+    let soon = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 4;
+    let experiment = Experiment { start_at: Some(format!("@{soon}")), ..experiment(text) };
     let stop = AtomicBool::new(false);
     let mut cells = 0;
     let mut progress = |p: evenkeel_lab::runner::Progress<'_>| {
@@ -153,7 +155,8 @@ fn what_is_finished_is_not_run_again() {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         }
     };
-    let options = Options { binary: binary(), ..Options::default() };
+    let calibrated = Some(Default::default());
+    let options = Options { binary: binary(), calibrated, ..Options::default() };
     let mut to = Run { folder: dir.path(), again: false, stop: &stop, progress: &mut progress };
     let partial = run(&experiment, &About::default(), &options, &mut to).unwrap();
     assert_eq!((partial.cells.len(), partial.is_complete(), &partial.finished), (2, false, &None));

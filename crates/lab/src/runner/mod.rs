@@ -76,15 +76,7 @@ pub fn run(
         shard: about.shard,
     };
     let stop = run.stop;
-    let mut bench = Laboratory {
-        experiment,
-        about,
-        options,
-        stop,
-        points,
-        planned: passes.cells().len(),
-        released: false,
-    };
+    let mut bench = Laboratory { experiment, about, options, stop, points, planned: passes.cells().len() };
     run.cells(&passes, &mut bench)
 }
 
@@ -96,8 +88,6 @@ struct Laboratory<'a> {
     stop: &'a AtomicBool,
     points: Vec<PlannedPoint>,
     planned: usize,
-    /// A cell was run: the instant asked for was the first one's.
-    released: bool,
 }
 
 impl Bench for Laboratory<'_> {
@@ -136,7 +126,8 @@ impl Bench for Laboratory<'_> {
         repetition: u32,
         part: &mut dyn FnMut(f64),
     ) -> Result<Option<Cell>, RunError> {
-        let first = !std::mem::replace(&mut self.released, true);
+        // The instant asked for is that of the first cell that is released, also where others go on later.
+        let first = record.cells.iter().all(|cell| cell.tenants.is_empty());
         let planned = &self.points[point];
         let mut point = planned.point.clone();
         point.unavailable = point.unavailable.or_else(|| unavailable(&planned.experiment));
