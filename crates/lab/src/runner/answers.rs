@@ -50,6 +50,10 @@ impl Answers {
         if let Some(total) = self.total {
             return total;
         }
+        if self.runs.is_empty() {
+            // It used something, and nobody knows how much.
+            return Account::default();
+        }
         let sum =
             |f: fn(&Account) -> Option<f64>| self.runs.iter().map(|r| f(&r.account)).sum::<Option<f64>>();
         let count = |f: fn(&Account) -> Option<u64>| {
@@ -105,5 +109,6 @@ mod tests {
         let account = answers.account();
         assert_eq!((account.real_s, account.user_s, account.waited_s), (2.0, Some(1.0), None));
         assert_eq!(Answers::parse(""), Answers::default());
+        assert_eq!(Answers::default().account(), Account::default());
     }
 }
