@@ -2,7 +2,7 @@
 
 use evenkeel_base::run::Estimate;
 use evenkeel_base::text::count;
-use evenkeel_experiment::record::{Cell, Record};
+use evenkeel_experiment::record::{Cell, Record, RunRecord};
 use evenkeel_experiment::study::{Kind, PointStudy, Study, TenantStudy, Verdict};
 use maud::{Markup, PreEscaped, html};
 
@@ -261,7 +261,7 @@ fn of_point(record: &Record, point: &PointStudy) -> Markup {
                 .zip(&labels)
                 .map(|(t, label)| Series {
                     name: label.clone(),
-                    points: t.runs.iter().map(|r| (r.start_s, r.end_s - r.start_s)).collect(),
+                    points: t.runs.iter().filter_map(|r| Some((r.start_s, r.length_s()?))).collect(),
                 })
                 .collect()
         })
@@ -269,7 +269,7 @@ fn of_point(record: &Record, point: &PointStudy) -> Markup {
     let groups: Vec<(String, Vec<f64>)> = labels
         .iter()
         .enumerate()
-        .map(|(index, label)| (label.clone(), runs_of(index).map(|r| r.end_s - r.start_s).collect()))
+        .map(|(index, label)| (label.clone(), runs_of(index).filter_map(RunRecord::length_s).collect()))
         .take(24)
         .collect();
     let gaps: Vec<(String, Vec<f64>)> = labels
@@ -296,7 +296,7 @@ fn of_point(record: &Record, point: &PointStudy) -> Markup {
             (figure(&format!("Start of every run{first}. Only the shaded window, in which all compete, says what a weight buys; a ring is a tenant's end."),
                 &charts::starts(&tracks, window)))
         }
-        @if several {
+        @if several && lengths.iter().any(|one| !one.points.is_empty()) {
             (figure(&format!("Length of each run over time{first}."),
                 &charts::points(&lengths, "start of the run, seconds from the release", "length, s", false)))
         }
@@ -405,11 +405,11 @@ fn method(study: &Study) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_experiment::record::{Account, Ended, Limits, Release, RunRecord, SCHEMA, TenantRecord};
+    use evenkeel_experiment::record::{Account, Ended, Limits, Release, SCHEMA, TenantRecord};
     use evenkeel_experiment::study::study;
 
-    #[test]
-    fn a_time_that_was_cut_off_is_a_bound_in_every_report() {
+    /// A reader of files that the time limit ended after 7 s.
+    fn cut_off(runs: Vec<RunRecord>) -> Record {
         let tenant = TenantRecord {
             name: "job".into(),
             units: None,
@@ -421,11 +421,38 @@ mod tests {
             release: Release::default(),
             ended: Ended::TimeLimit("7 s".into()),
             total: Account { real_s: 7.0, ..Account::default() },
-            runs: vec![RunRecord { end_s: 7.0, ..RunRecord::default() }],
+            runs,
         };
         let mut record = Record { schema: SCHEMA.into(), planned_cells: 1, ..Record::default() };
         record.host.cpus = Some(2);
         record.cells = vec![Cell { seconds: 7.0, tenants: vec![tenant], ..Cell::default() }];
+        record
+    }
+
+    #[test]
+    fn pictures_of_lengths_have_those_that_the_tables_have() {
+        // Ten runs of half a second and one that was cut off; ten whose length no log tells.
+        let run = |start_s: f64, end_s: f64| RunRecord { start_s, end_s, ..RunRecord::default() };
+        let mut runs: Vec<_> = (0..10).map(|n| run(0.5 * f64::from(n), 0.5 * f64::from(n + 1))).collect();
+        runs.push(RunRecord { cut_off: true, ..run(5.0, 7.0) });
+        for (runs, shown) in [(runs, true), (vec![run(0.0, 0.0); 10], false)] {
+            let record = cut_off(runs);
+            let text = page(&record, &study(&record));
+            for picture in ["Distribution of the length of a run", "Length of each run over time"] {
+                assert_eq!(text.contains(picture), shown, "{picture}");
+            }
+            // The axis does not reach the 2 s of the one that was cut off.
+            let lengths = text
+                .split("Length of each run over time")
+                .nth(1)
+                .and_then(|rest| rest.split("</svg>").next());
+            assert!(lengths.is_none_or(|svg| svg.contains("0.5") && !svg.contains("1.5")), "{lengths:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_was_cut_off_is_a_bound_in_every_report() {
+        let record = cut_off(vec![RunRecord { end_s: 7.0, ..RunRecord::default() }]);
         let study = study(&record);
         let twice = |text: &str, bound: &str| assert_eq!(text.matches(bound).count(), 2, "{text}");
         // Of the tenant, and of the reader of files that it is.
