@@ -67,6 +67,7 @@ pub fn platforms(sides: &[Side], published: &[Option<f64>]) -> Platforms {
             })
     };
     let rates = units::alone(sides);
+    let primes = rates.iter().all(|rate| rate.one.is_none()).then_some(());
     let mut hosts: Vec<Platform> = sides
         .iter()
         .enumerate()
@@ -81,16 +82,12 @@ pub fn platforms(sides: &[Side], published: &[Option<f64>]) -> Platforms {
                 }
             }
             let each: Vec<f64> = by_units.iter().map(|(units, rate, _)| rate / *units as f64).collect();
-            let first = study.points.iter().find(|p| p.tenants.len() == 1);
             let rate = rates.get(index).copied().unwrap_or_default();
             Platform {
                 name: side.name.clone(),
                 host: study.host.clone(),
-                alone_per_s: rate
-                    .one
-                    .map(|mean| mean.value)
-                    .or_else(|| Some(first?.tenants[0].events_per_s?.mean))
-                    .or(study.host.primes_per_s),
+                // What all hosts did is not held against primes.
+                alone_per_s: rate.one.map(|mean| mean.value).or(primes.and(study.host.primes_per_s)),
                 by_units,
                 unit_per_s: evenkeel_base::stats::median(each),
                 of_first_pct: None,
@@ -149,7 +146,7 @@ fn worth(hosts: &[Platform]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::testing::side;
+    use crate::study::testing::{cell, record, side, steady};
 
     #[test]
     fn what_a_unit_is_worth_on_each_host() {
@@ -164,5 +161,22 @@ mod tests {
         assert!(view.verdict.contains("the same on 2 of 3 hosts"), "{}", view.verdict);
         assert!(view.promises.is_empty(), "no units are published");
         assert!(platforms(&[side("a", 1.0)], &[]).verdict.contains("Too few"));
+    }
+
+    #[test]
+    fn what_a_quota_leaves_is_no_rate_alone() {
+        let host = |name: &str, quota_pct: Option<f64>| {
+            let mut tenant = steady("t", 64, 5, quota_pct.map_or(1000.0, |pct| 10.0 * pct));
+            tenant.limits.quota_pct = quota_pct;
+            let mut record = record(vec![("", cell(vec![tenant]))]);
+            record.host.primes_per_s = Some(2000.0);
+            Side::of(name, record)
+        };
+        let of =
+            |sides: &[Side]| platforms(sides, &[]).hosts.iter().map(|h| h.alone_per_s).collect::<Vec<_>>();
+        let (held, free) = (host("held", Some(25.0)), host("free", None));
+        // Each host's primes, unless what another did alone may be another load.
+        assert_eq!(of(&[held.clone(), held.clone()]), [Some(2000.0); 2]);
+        assert_eq!(of(&[held, free]), [None, Some(1000.0)]);
     }
 }
