@@ -96,6 +96,26 @@ fn a_file_that_is_no_record_is_wrong_usage() {
 }
 
 #[test]
+fn what_was_measured_is_replaced_by_nothing_that_can_be_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim =
+        ["sim", "cpu-units-alone", "--quick", "--cpus", "2", "--kernel", "6.12", "--events-per-s", "1000"];
+    let sim = [&sim[..], &["--out", "r"]].concat();
+    done(&sim, dir.path());
+    done(&sim, dir.path());
+    // As it would be had it been measured.
+    let path = dir.path().join("r/record.json");
+    let mut record: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    record["requirements"] = Value::Array(Vec::new());
+    std::fs::write(&path, record.to_string()).unwrap();
+    let log = logs(dir.path(), 1.0).remove(0);
+    for command in [&sim[..], &["lab", "import", "--out", "r", log.to_str().unwrap()]] {
+        evenkeel(dir.path(), command).refused(2, "r holds results that were measured");
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), record.to_string());
+}
+
+#[test]
 fn folders_are_compared_with_intervals() {
     let dir = tempfile::tempdir().unwrap();
     import(dir.path(), 1.0, "a");

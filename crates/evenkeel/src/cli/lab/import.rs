@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use evenkeel_experiment::import::{ImportError, Options, import, stamp};
-use evenkeel_experiment::record::CellRecord;
 use jiff::Timestamp;
 
-use super::written::Report;
+use super::written::{Report, keep};
 use crate::cli::{Failure, Global, Outcome};
 
 /// Study logs of sysbench or openssl runs that others made: one file a tenant.
@@ -58,8 +57,6 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         }
         _ => Failure::Usage(error.into()),
     })?;
-    let folder = &args.out;
-    std::fs::create_dir_all(folder).map_err(|e| cannot!("{}: {e}", folder.display()))?;
-    record.save(folder).map_err(|e| Failure::Cannot(e.into()))?;
-    Report::of(&record)?.show(global.output, Some(folder)).map(|()| 0)
+    keep(&record, &args.out)?;
+    Report::of(&record)?.show(global.output, Some(&args.out)).map(|()| 0)
 }

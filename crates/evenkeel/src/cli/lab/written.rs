@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::anyhow;
-use evenkeel_experiment::record::{CellRecord, Record, RecordError};
+use evenkeel_experiment::record::{CellRecord, FILE, Record, RecordError};
 use evenkeel_experiment::study::{self, study};
 use evenkeel_report::lab;
 
@@ -100,6 +100,18 @@ impl Report {
 pub(super) fn made(dir: &Path) -> Result<&Path, Failure> {
     std::fs::create_dir_all(dir).map_err(|error| cannot!("{}: {error}", dir.display()))?;
     Ok(dir)
+}
+
+/// Keeps a record of logs or of a simulation, which can be made again: what was measured is not replaced by one.
+pub(in crate::cli) fn keep(record: &Record, folder: &Path) -> Result<(), Failure> {
+    let measured = |found: Record| found.experiment.is_some() && !found.is_simulated();
+    if folder.join(FILE).exists() && Record::load(folder).map_or(true, measured) {
+        return Err(usage!(
+            "{} holds results that were measured; choose another folder (--out DIR)",
+            folder.display()
+        ));
+    }
+    record.save(made(folder)?).map_err(|e| Failure::Cannot(e.into()))
 }
 
 /// Writes a file whole or not at all.

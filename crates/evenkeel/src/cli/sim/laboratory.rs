@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use evenkeel_base::{CpuSet, Topology};
 use evenkeel_experiment::file::{Experiment, MachineSpec};
-use evenkeel_experiment::record::{CellRecord, Host};
+use evenkeel_experiment::record::Host;
 use evenkeel_experiment::shard::Shard;
 use evenkeel_lab::builtin::{self, Plan};
 use evenkeel_lab::fairness::plan::Which;
@@ -14,7 +14,7 @@ use evenkeel_linux::sys::usable_cpus;
 use evenkeel_model::sim::{Generation, Kernel};
 
 use crate::cli::lab::progress::failure;
-use crate::cli::lab::written::Report;
+use crate::cli::lab::written::{Report, keep};
 use crate::cli::{Failure, Global, Outcome};
 
 /// The machine that is simulated, for experiments whose file does not describe it.
@@ -222,8 +222,7 @@ fn topology() -> Option<Topology> {
 fn show(global: &Global, experiment: &Experiment, about: &About, host: &Host, args: &TenantArgs) -> Outcome {
     let record = runner::simulate(experiment, about, host, &mut |_| {}).map_err(failure)?;
     if let Some(folder) = &args.out {
-        std::fs::create_dir_all(folder).map_err(|e| cannot!("cannot make {}: {e}", folder.display()))?;
-        record.save(folder).map_err(|e| Failure::Cannot(e.into()))?;
+        keep(&record, folder)?;
     }
     Report::of(&record)?.show(global.output, args.out.as_deref()).map(|()| 0)
 }
