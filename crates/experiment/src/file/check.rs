@@ -35,6 +35,13 @@ impl Experiment {
         }
         for PlannedPoint { point, experiment } in self.points()? {
             let at = |wrong: Wrong| Wrong::new("[[sweep]]", 0, format!("at {}: {wrong}", point.label));
+            if experiment.repetitions != self.repetitions {
+                return Err(at(Wrong::new(
+                    "repetitions",
+                    0,
+                    "every point is repeated as often as the others",
+                )));
+            }
             experiment.check().map_err(at)?;
         }
         Ok(())

@@ -174,7 +174,7 @@ impl TryFrom<StealFields> for StealSpec {
 
 /// What is varied: either `field` and `values`, or `point`s that set several fields each.
 ///
-/// A field is named by its path: `repetitions`, `enforcer.rule`, `tenant.NAME.quota_pct`, `tenant.*.runs`. The value
+/// A field is named by its path: `cpus`, `enforcer.rule`, `tenant.NAME.quota_pct`, `tenant.*.runs`. The value
 /// `"none"` removes the field.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

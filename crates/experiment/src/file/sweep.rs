@@ -203,6 +203,10 @@ mod tests {
             ("[[sweep]]\nfield = 'tenant.a.runz'\nvalues = [1]\n", "runz"),
             ("[[sweep]]\nfield = 'tenant.a.runs'\nvalues = [0]\n", "runs 0"),
             ("[[sweep]]\nfield = 'tenant.a'\nvalues = [1]\n", "has fields"),
+            (
+                "[[sweep]]\nfield = 'repetitions'\nvalues = [1, 3]\n",
+                "at repetitions 3: every point is repeated",
+            ),
             ("[[sweep]]\nfield = 'name.x'\nvalues = [1]\n", "has no fields"),
             ("[[sweep]]\nfield = 'tenant.a.runs'\n", "either field and values"),
             ("[[sweep]]\nfeild = 'tenant.a.runs'\n", "did you mean `field`"),
