@@ -1,6 +1,9 @@
 //! What runs were asked for, and which of them were alone.
 
-use crate::record::{Record, TenantRecord};
+use serde_json::Value;
+
+use super::point::kind;
+use crate::record::{Cell, Record, RunRecord, TenantRecord};
 
 /// The value of an option in a command line, as `--read own` or `--read=own`.
 pub(crate) fn option<'a>(line: &'a str, name: &str) -> Option<&'a str> {
@@ -28,23 +31,57 @@ pub fn asked_s(record: &Record, workload: &str) -> Option<f64> {
     asked.all(|other| other == Some(first)).then_some(first)
 }
 
-/// Mean run alone, milliseconds, as [`Overhead`] has it.
-pub(super) fn alone_ms(record: &Record) -> Option<crate::decide::Mean> {
-    let of = |tenant: &&TenantRecord| tenant.runs.iter().filter_map(|r| Some(1e3 * r.length_s()?)).collect();
-    crate::decide::Mean::of_groups(&alone_runs(record).iter().map(of).collect::<Vec<_>>())
+/// What a run does: the load, the seconds or events asked for, also where a sweep says so, and the threads that share
+/// these. Only lengths of the same work can be held against each other.
+type Work<'a> = (Vec<&'a str>, Option<f64>, Option<&'a str>, Option<u32>, Vec<(&'a String, &'a Value)>);
+
+fn work<'a>(record: &Record, cell: &'a Cell, tenant: &'a TenantRecord) -> Work<'a> {
+    let line = &tenant.workload;
+    let seconds = asked_s(record, line);
+    let sizes = |(field, _): &(&String, &Value)| field.ends_with(".run_s") || field.ends_with(".events");
+    let swept = cell.point.settings.iter().filter(sizes).collect();
+    (kind(line), seconds, option(line, "--events"), seconds.is_none().then_some(tenant.threads), swept)
 }
 
-/// Tenants that were alone, had no quota, and computed.
-pub(super) fn alone_runs(record: &Record) -> Vec<&TenantRecord> {
-    // Under an enforcer nobody has the host to itself (a simulated cell tells of none).
-    let enforced = record.experiment.as_ref().is_some_and(|e| e.enforcer.is_some());
-    record
-        .cells
-        .iter()
-        .filter(|cell| cell.tenants.len() == 1 && cell.enforcer.is_none() && !enforced)
-        .flat_map(|cell| &cell.tenants)
-        .filter(|tenant| tenant.limits.quota_pct.is_none() && !tenant.runs.is_empty())
-        // Held to fewer CPUs it is not alone on the host.
-        .filter(|tenant| !record.host.is_confined_by(tenant.limits.cpus.as_ref()))
-        .collect()
+/// Lengths of the runs of tenants that were alone, had no quota, and computed, seconds.
+pub(super) struct Alone<'a> {
+    record: &'a Record,
+    /// By their work, a group a repetition.
+    works: Vec<(Work<'a>, Vec<Vec<f64>>)>,
+}
+
+impl<'a> Alone<'a> {
+    pub fn of(record: &'a Record) -> Self {
+        let mut works: Vec<(Work<'a>, Vec<Vec<f64>>)> = Vec::new();
+        // Under an enforcer nobody has the host to itself (a simulated cell tells of none).
+        let enforced = record.experiment.as_ref().is_some_and(|e| e.enforcer.is_some());
+        for cell in record.cells.iter().filter(|cell| cell.enforcer.is_none() && !enforced) {
+            let [tenant] = cell.tenants.as_slice() else { continue };
+            // Held to fewer CPUs it is not alone on the host.
+            let held =
+                tenant.limits.quota_pct.is_some() || record.host.is_confined_by(tenant.limits.cpus.as_ref());
+            if held || tenant.runs.is_empty() {
+                continue;
+            }
+            let lengths = tenant.runs.iter().filter_map(RunRecord::length_s).collect();
+            let work = work(record, cell, tenant);
+            match works.iter_mut().find(|(known, _)| *known == work) {
+                Some((_, groups)) => groups.push(lengths),
+                None => works.push((work, vec![lengths])),
+            }
+        }
+        Self { record, works }
+    }
+
+    /// Those of the work that a tenant does.
+    pub fn like(&self, cell: &Cell, tenant: &TenantRecord) -> &[Vec<f64>] {
+        let work = work(self.record, cell, tenant);
+        self.works.iter().find(|(known, _)| *known == work).map_or(&[], |(_, groups)| groups)
+    }
+
+    /// All of them, with the seconds asked for, where they did the same work.
+    pub fn only(&self) -> Option<(Option<f64>, &[Vec<f64>])> {
+        let [((_, seconds, ..), groups)] = self.works.as_slice() else { return None };
+        Some((*seconds, groups))
+    }
 }

@@ -34,7 +34,7 @@ pub struct Study {
     pub verdicts: Vec<Verdict>,
     /// What the host could not give, and what disturbed.
     pub missed: Vec<String>,
-    /// What a run costs beyond the time asked for, as the source defines it.
+    /// What a run costs beyond the time asked for, as the source defines it; `None` where those alone did different work.
     pub overhead: Option<Overhead>,
     pub points: Vec<PointStudy>,
     /// The sources' figures next to ours.

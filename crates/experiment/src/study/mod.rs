@@ -7,7 +7,7 @@
 //!   means, in words, each tied to a test;
 //! * [`sources`]: the sources' figures next to ours; [`compare`]: several studies side by side.
 
-use crate::record::{Cell, Record, Requirement, RunRecord};
+use crate::record::{Cell, Record, Requirement};
 
 pub mod alone;
 mod asked;
@@ -25,7 +25,7 @@ pub mod window;
 pub(crate) mod testing;
 
 pub use crate::decide::{Kind, Test, Verdict};
-use asked::alone_runs;
+use asked::Alone;
 pub use asked::asked_s;
 pub(crate) use asked::option;
 pub use compare::{Comparison, Platforms, compare, platforms};
@@ -34,8 +34,7 @@ pub use document::{FILE, Overhead, Reading, SCHEMA, SourceComparison, SourceRow,
 pub use point::{PointStudy, TenantStudy, Together};
 
 pub fn study(record: &Record) -> Study {
-    let overhead = overhead(record);
-    let alone = overhead.as_ref().map(|o| o.alone_s);
+    let alone = Alone::of(record);
     let mut indices: Vec<usize> = record.cells.iter().map(|cell| cell.point.index).collect();
     indices.sort_unstable();
     indices.dedup();
@@ -43,7 +42,9 @@ pub fn study(record: &Record) -> Study {
         .into_iter()
         .filter_map(|index| {
             let cells: Vec<&Cell> = record.cells.iter().filter(|cell| cell.point.index == index).collect();
-            point::point(&record.host, &cells, alone)
+            point::point(&record.host, &cells, |cell, tenant| {
+                Some(stats::summary(alone.like(cell, tenant))?.estimate())
+            })
         })
         .collect();
     alone::predict(record, &mut points);
@@ -60,7 +61,7 @@ pub fn study(record: &Record) -> Study {
         host: record.host.clone(),
         verdicts: Vec::new(),
         missed: missed(record, &points),
-        overhead,
+        overhead: overhead(&alone),
         points,
         sources: Vec::new(),
         readings: Vec::new(),
@@ -101,16 +102,9 @@ fn missed(record: &Record, points: &[PointStudy]) -> Vec<String> {
     missed
 }
 
-fn overhead(record: &Record) -> Option<Overhead> {
-    let alone = alone_runs(record);
-    let lengths: Vec<Vec<f64>> =
-        alone.iter().map(|t| t.runs.iter().filter_map(RunRecord::length_s).collect()).collect();
-    let summary = stats::summary(&lengths)?;
-    let asked = alone.iter().map(|t| asked_s(record, &t.workload)).collect::<Option<Vec<f64>>>();
-    let asked_s = asked.and_then(|asked| {
-        let first = *asked.first()?;
-        asked.iter().all(|a| *a == first).then_some(first)
-    });
+fn overhead(alone: &Alone<'_>) -> Option<Overhead> {
+    let (asked_s, lengths) = alone.only()?;
+    let summary = stats::summary(lengths)?;
     Some(Overhead {
         asked_s,
         alone_s: summary.estimate(),
@@ -123,7 +117,7 @@ fn overhead(record: &Record) -> Option<Overhead> {
 mod tests {
     use super::testing::{cell, record, steady, tenant};
     use super::*;
-    use crate::record::CellRecord;
+    use crate::record::{CellRecord, TenantRecord};
 
     #[test]
     fn the_source_of_an_overhead_is_a_run_alone() {
@@ -137,6 +131,34 @@ mod tests {
         let overhead = study.overhead.unwrap();
         assert!((overhead.overhead_s.unwrap() - 0.013).abs() < 1e-9 && overhead.runs == 2);
         assert!((study.points[1].tenants[0].wait_per_run_s.unwrap().value + 0.013).abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_waits_is_held_against_the_same_work_alone() {
+        let alone = |workload: &str, run_s: Option<f64>, length_s: f64| {
+            let mut cell = cell(vec![tenant("a", None, &[(0.0, length_s, 100.0)])]);
+            cell.tenants[0].workload = workload.into();
+            cell.point.settings = run_s.map(|s| ("tenant.a.run_s".into(), s.into())).into_iter().collect();
+            cell
+        };
+        let (make, test) = (alone("make", None, 4.0), alone("make test", None, 1.0));
+        let mut both = cell([&make, &test].map(|cell| cell.tenants[0].clone()).into());
+        both.tenants[1] =
+            TenantRecord { workload: "make test".into(), ..tenant("b", None, &[(0.0, 1.5, 9.0)]) };
+        let of = |cells| {
+            let study = study(&record(cells));
+            let waits =
+                |p: &PointStudy| p.tenants.iter().map(|t| t.wait_per_run_s.map(|w| w.value)).collect();
+            (study.points.iter().map(waits).collect::<Vec<Vec<_>>>(), study.overhead.map(|o| o.alone_s.value))
+        };
+        let cells = vec![("make", make.clone()), ("test", test), ("both", both.clone())];
+        assert_eq!(of(cells), (vec![vec![Some(0.0)], vec![Some(0.0)], vec![Some(0.0), Some(0.5)]], None));
+        // Nobody did alone what the second does.
+        assert_eq!(of(vec![("make", make), ("both", both)]).0[1], [Some(0.0), None]);
+        // The same load for as long as the point says.
+        let timed = |seconds| alone("primes", Some(seconds), seconds);
+        let cells = vec![("1 s", timed(1.0)), ("5 s", timed(5.0))];
+        assert_eq!(of(cells), (vec![vec![Some(0.0)], vec![Some(0.0)]], None));
     }
 
     #[test]

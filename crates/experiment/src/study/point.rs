@@ -56,7 +56,7 @@ pub struct TenantStudy {
     /// A run of it was cut off by the time limit: `elapsed_s` is a lower bound.
     #[serde(default)]
     pub cut_off: bool,
-    /// Wait of a run as the source defines it: mean run - mean run alone; see [`super::Overhead`].
+    /// Wait of a run as the source defines it: mean run - mean run alone of the same work.
     pub wait_per_run_s: Option<Estimate>,
     /// The same over all its runs in one repetition.
     pub wait_total_s: Option<f64>,
@@ -254,8 +254,12 @@ pub(super) fn rates(cells: &[&Cell]) -> (Vec<Vec<Option<f64>>>, bool) {
     (cells.iter().map(cell).collect(), by_events)
 }
 
-/// Studies the cells of one point. `alone_s` is the mean run of one that has the CPU to itself.
-pub(super) fn point(host: &Host, cells: &[&Cell], alone_s: Option<Estimate>) -> Option<PointStudy> {
+/// Studies the cells of one point. `alone_s` gives the mean run of a tenant that does the same and has the host to itself.
+pub(super) fn point(
+    host: &Host,
+    cells: &[&Cell],
+    alone_s: impl Fn(&Cell, &TenantRecord) -> Option<Estimate>,
+) -> Option<PointStudy> {
     let first = *cells.first()?;
     let done: Vec<&Cell> = cells.iter().copied().filter(|cell| !cell.tenants.is_empty()).collect();
     let names: Vec<&TenantRecord> =
@@ -268,6 +272,7 @@ pub(super) fn point(host: &Host, cells: &[&Cell], alone_s: Option<Estimate>) -> 
                 done.iter().filter_map(|cell| cell.tenants.get(index)).collect();
             let taken: Vec<(f64, bool)> =
                 done.iter().filter_map(|cell| sample::taken(cell, cell.tenants.get(index)?)).collect();
+            let alone_s = done.first().and_then(|cell| alone_s(cell, records.first()?));
             let mut study = tenant(&records, &taken, alone_s);
             let own: Vec<f64> = rates.iter().filter_map(|cell| cell.get(index).copied().flatten()).collect();
             study.competing_per_s = estimate(&own).filter(|_| by_events);

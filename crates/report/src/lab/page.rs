@@ -384,7 +384,7 @@ fn method(study: &Study) -> Markup {
         }
         p {
             "Waited is the kernel's run_delay, which includes throttled time; the bars show them apart. Wait of a run is the mean \
-             run less the mean run of a tenant alone."
+             run less the mean run of a tenant alone that did the same."
             @if let Some(o) = &study.overhead {
                 " Alone a run took " (estimate(Some(o.alone_s))) " s (" (o.runs) " runs)"
                 @if let Some(overhead) = o.overhead_s { ", an overhead of " (number(overhead * 1e3)) " ms beyond the time asked for" }

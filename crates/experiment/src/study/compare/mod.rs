@@ -8,6 +8,7 @@
 use evenkeel_base::run::Estimate;
 use serde::{Deserialize, Serialize};
 
+use super::asked::Alone;
 use super::stats::ratio;
 use super::{PointStudy, Study, TenantStudy, sample};
 use crate::decide::{Claim, Decision, Figure, Mean, Verdict, decide};
@@ -141,7 +142,9 @@ const QUANTITIES: [Quantity; 5] = [
         false,
         |t| t.wait_per_run_s,
         |place, index| {
-            let alone = super::asked::alone_ms(&place.side.record)?.times(1e-3);
+            let alone = Alone::of(&place.side.record);
+            let cell = *sample::cells(&place.side.record, place.point).first()?;
+            let alone = Mean::of_groups(alone.like(cell, cell.tenants.get(index)?))?;
             sample::runs(&place.records(index), RunRecord::length_s)?.less(alone)
         },
     ),

@@ -7,7 +7,7 @@ use evenkeel_base::stats::{mean, quantile};
 use super::words::{by, of, three};
 use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said};
 use crate::record::Record;
-use crate::study::asked::alone_ms;
+use crate::study::asked::Alone;
 use crate::study::sample;
 use crate::study::{PointStudy, Study};
 
@@ -86,13 +86,20 @@ fn alone<'a>(record: &Record, study: &'a Study) -> Option<Draft<'a>> {
 
 /// How many fit into a budget of waiting.
 fn wait_budget<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
-    let alone = alone_ms(record)?;
+    let alone = Alone::of(record);
+    // Of tenants that all do what one did alone.
+    let wait = |point: &PointStudy| {
+        let cell = *sample::cells(record, point).first()?;
+        let mut each = cell.tenants.iter().map(|tenant| alone.like(cell, tenant));
+        let first = each.next().filter(|first| each.all(|other| other == *first))?;
+        run_ms(record, point)?.less(Mean::of_groups(first)?.times(1e3))
+    };
     let mut waits: Vec<(usize, Mean)> = study
         .points
         .iter()
         .filter(|p| !p.tenants.is_empty())
         .filter(|p| equal_units(p).is_some() || p.tenants.iter().all(|t| t.units.is_none()))
-        .filter_map(|p| Some((p.tenants.len(), run_ms(record, p)?.less(alone)?)))
+        .filter_map(|p| Some((p.tenants.len(), wait(p)?)))
         .collect();
     waits.sort_by_key(|(count, _)| *count);
     if different(waits.iter().map(|(count, _)| *count as u64)) < 3 {
