@@ -8,6 +8,7 @@
 //! ```
 
 use super::point::{PointStudy, group, machine, shares};
+use super::window::work;
 use crate::record::{Cell, Ended, Host, Record, TenantRecord};
 use evenkeel_base::stats::mean;
 
@@ -59,10 +60,7 @@ fn need(record: &Record, workload: &str) -> Option<Need> {
     let need = Need {
         real_s: of(&crate::record::RunRecord::length_s)?,
         cpu_s: of(&|run| run.account.cpu_s())?,
-        // A rate of its own is that of the run's length.
-        events: of(&|run| {
-            run.events.map(|n| n as f64).or_else(|| Some(run.events_per_s? * (run.end_s - run.start_s)))
-        }),
+        events: of(&work),
     };
     (need.real_s > 0.0 && need.cpu_s > 0.0).then_some(need)
 }

@@ -158,6 +158,12 @@ pub(super) fn cpu_ms_per_event(tenant: &TenantRecord) -> Option<f64> {
     Some(1000.0 * cpu_s / events(tenant)?).filter(|ms| ms.is_finite())
 }
 
+/// CPU time over real time of a tenant in one cell, percent of ONE CPU.
+pub(super) fn cpu_pct(tenant: &TenantRecord) -> Option<f64> {
+    let real_s = if tenant.total.real_s > 0.0 { tenant.total.real_s } else { span(tenant)?.seconds() };
+    Some(100.0 * total(tenant, Account::cpu_s)? / real_s).filter(|pct| pct.is_finite())
+}
+
 /// CPU time of a run, where it is what there is to tell of its work.
 fn cpu(run: &RunRecord) -> Option<f64> {
     run.account.cpu_s()
@@ -346,17 +352,12 @@ fn tenant(records: &[&TenantRecord], taken: &[(f64, bool)], alone_s: Option<Esti
         run_s,
         gap_s: summary(&gaps),
         verify_per_s: summary(&runs(&|run| run.verify_per_s)),
-        events_per_s: summary(&runs(&|run| {
-            run.events_per_s.or_else(|| Some(run.events? as f64 / (run.end_s - run.start_s)))
-        })),
+        events_per_s: summary(&runs(&sample::events_per_s)),
         elapsed_s: estimate(&taken.iter().map(|(s, _)| *s).collect::<Vec<_>>()),
         cut_off: taken.iter().any(|(_, cut)| *cut),
         wait_per_run_s: wait,
         wait_total_s: wait.map(|w| w.value * counted as f64 / records.len().max(1) as f64),
-        cpu_pct: each(records, |t| {
-            let real = if t.total.real_s > 0.0 { t.total.real_s } else { span(t)?.seconds() };
-            Some(100.0 * total(t, Account::cpu_s)? / real).filter(|pct| pct.is_finite())
-        }),
+        cpu_pct: each(records, |t| cpu_pct(t)),
         cpu_ms_per_event: each(records, |t| cpu_ms_per_event(t)),
         user_s: account(&|a| a.user_s),
         sys_s: account(&|a| a.sys_s),

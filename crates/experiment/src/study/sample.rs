@@ -3,7 +3,7 @@
 
 use super::PointStudy;
 use super::point::{alike, feasible, rates, weight};
-use super::window::{Window, competing, rate, span, work};
+use super::window::{Window, competing, inside, rate, span, work};
 use crate::decide::{Figure, Mean};
 use crate::record::{Cell, Ended, Record, RunRecord, TenantRecord};
 
@@ -127,10 +127,7 @@ fn within(cell: &Cell) -> Option<Vec<Option<(f64, usize)>>> {
     let each: Vec<Option<Mean>> = cell
         .tenants
         .iter()
-        .map(|t| {
-            let inside = |r: &&RunRecord| r.start_s >= window.from_s - 1e-9 && r.end_s <= window.to_s + 1e-9;
-            Mean::of(&t.runs.iter().filter(inside).filter_map(of).collect::<Vec<_>>()).filter(|m| m.n >= 3)
-        })
+        .map(|t| Mean::of(&inside(t, window).filter_map(of).collect::<Vec<_>>()).filter(|m| m.n >= 3))
         .collect();
     let Some(known) = each.iter().copied().collect::<Option<Vec<Mean>>>() else {
         return Some(vec![None; each.len()]);
@@ -196,11 +193,6 @@ pub fn competing_per_s(record: &Record, point: &PointStudy, index: usize) -> Opt
         return Some(spread.map_or(mean, |s| Mean { value: mean.value, of_runs: true, ..s }));
     }
     Some(mean)
-}
-
-fn inside(tenant: &TenantRecord, window: Window) -> impl Iterator<Item = &RunRecord> {
-    let fits = move |r: &&RunRecord| r.start_s >= window.from_s - 1e-9 && r.end_s <= window.to_s + 1e-9;
-    tenant.runs.iter().filter(fits)
 }
 
 /// Rate in the window by the work counted, of one cell; see [`rate`].

@@ -38,7 +38,13 @@ pub fn competing(cell: &Cell) -> Option<Window> {
     (spans.len() > 1 && to_s > from_s).then_some(Window { from_s, to_s })
 }
 
-/// What a run did, by which rates are computed: events, or CPU seconds where it counted none.
+/// Runs of a tenant that lie in a window whole.
+pub fn inside(tenant: &TenantRecord, window: Window) -> impl Iterator<Item = &RunRecord> {
+    let fits = move |run: &&RunRecord| run.start_s >= window.from_s - 1e-9 && run.end_s <= window.to_s + 1e-9;
+    tenant.runs.iter().filter(fits)
+}
+
+/// Events of a run: those counted, or by its own rate.
 pub fn work(run: &RunRecord) -> Option<f64> {
     run.events.map(|n| n as f64).or_else(|| Some(run.events_per_s? * (run.end_s - run.start_s)))
 }
@@ -46,11 +52,7 @@ pub fn work(run: &RunRecord) -> Option<f64> {
 /// Work a second in a window. From the runs that lie in it whole where there are at least two (the time between runs
 /// included), else in proportion to the part of each run that lies in it. `None` when nothing does.
 pub fn rate(tenant: &TenantRecord, window: Window, of: impl Fn(&RunRecord) -> Option<f64>) -> Option<f64> {
-    let inside: Vec<&RunRecord> = tenant
-        .runs
-        .iter()
-        .filter(|run| run.start_s >= window.from_s - 1e-9 && run.end_s <= window.to_s + 1e-9)
-        .collect();
+    let inside: Vec<&RunRecord> = inside(tenant, window).collect();
     if let (true, Some(first), Some(last)) = (inside.len() >= 2, inside.first(), inside.last()) {
         let done = inside.iter().map(|run| of(run)).sum::<Option<f64>>()?;
         return Some(done / (last.end_s - first.start_s)).filter(|rate| rate.is_finite());

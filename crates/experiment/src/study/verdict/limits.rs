@@ -4,7 +4,7 @@ use super::weights::slept;
 use super::words::{by, three};
 use crate::decide::{Claim, Draft, Figure, Mean, Said};
 use crate::record::{Account, Limits, Record, TenantRecord};
-use crate::study::point::{cpu_ms_per_event, total};
+use crate::study::point::{cpu_ms_per_event, cpu_pct, total};
 use crate::study::sample::{self, each};
 use crate::study::{PointStudy, Study, TenantStudy, option, prefix};
 
@@ -84,19 +84,13 @@ fn quotas<'a>(record: &'a Record, study: &'a Study) -> Option<Draft<'a>> {
     let mut off = Vec::new();
     for at in tenants(record, study) {
         let tenant = at.tenant;
-        let (Some(quota), Some(_)) = (tenant.limits.quota_pct, tenant.cpu_pct) else { continue };
+        let Some((quota, got)) = tenant.limits.quota_pct.zip(each(&at.tenants(), cpu_pct)) else { continue };
         // One that was never throttled did not want more, or was kept from it by others.
         if tenant.throttled_s.is_none_or(|t| t.value <= 0.0)
             || tenant.stolen_s.zip(tenant.elapsed_s).is_some_and(|(s, e)| s.value > 0.01 * e.value)
         {
             continue;
         }
-        let got = each(&at.tenants(), |t| {
-            let real =
-                if t.total.real_s > 0.0 { t.total.real_s } else { crate::study::window::span(t)?.seconds() };
-            Some(100.0 * total(t, Account::cpu_s)? / real)
-        });
-        let Some(got) = got else { continue };
         // One that slept did not want all of it.
         if got.value < quota && slept(record, at.point, at.index) {
             continue;
