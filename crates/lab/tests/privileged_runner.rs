@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use common::binary;
 use evenkeel_base::CpuSet;
 use evenkeel_experiment::file::Experiment;
-use evenkeel_experiment::record::{Cell, CellRecord, Ended, Record, TenantRecord};
+use evenkeel_experiment::record::{Cell, CellRecord, Ended, MergedShard, Record, TenantRecord};
 use evenkeel_experiment::study::study;
 use evenkeel_lab::runner::{About, Options, Run, RunError, run};
 use evenkeel_linux::Root;
@@ -172,9 +172,18 @@ fn what_is_finished_is_not_run_again() {
     seen.sort_unstable();
     assert_eq!(seen, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
     // Another experiment does not go into the same folder.
-    let other = Experiment { repetitions: 4, ..experiment };
-    let error = run_in(dir.path(), &other, &AtomicBool::new(false)).unwrap_err().to_string();
-    assert!(error.contains("--again"), "{error}");
+    let other = Experiment { repetitions: 4, ..experiment.clone() };
+    let refused = |experiment| {
+        let error = run_in(dir.path(), experiment, &AtomicBool::new(false)).unwrap_err().to_string();
+        assert!(error.contains("merged of shards") && error.contains("--again"), "{error}");
+    };
+    refused(&other);
+    // Nor do cells of this host into what others measured.
+    let shard = "0/2".parse().unwrap();
+    let (host, began, cells) = (whole.host.clone(), whole.began.clone(), [3, 3]);
+    let merged = vec![MergedShard { shard, host, began, finished: None, cells }];
+    Record { merged, cells: partial.cells, ..whole }.save(dir.path()).unwrap();
+    refused(&experiment);
     assert_eq!(left(), Vec::<PathBuf>::new());
 }
 

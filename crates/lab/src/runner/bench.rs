@@ -118,7 +118,7 @@ impl Run<'_> {
                     let Some(differs) = differs else { return Ok(record) };
                     format!("of another host, or of this one before it was changed ({differs})")
                 }
-                Ok(_) => "of another experiment or of other settings".to_owned(),
+                Ok(_) => "of another experiment, of other settings, or merged of shards".to_owned(),
                 Err(RecordError::Form { what, .. }) => format!("of another kind ({what})"),
                 Err(error) => return Err(error.into()),
             };
