@@ -158,6 +158,12 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
             "--service is for the experiment neighbour",
         ),
         (&["lab", "run", "neighbour", "--units", "64"], 2, "--units is for experiments with tenants"),
+        (&["lab", "run", "tenants-net", "--runs", "9"], 2, "--runs is for experiments with tenants"),
+        (
+            &["lab", "run", "tenants-cpu", "--service", "redis"],
+            2,
+            "--service is for the experiment neighbour",
+        ),
         (&["lab", "run", "neighbour", "--load", "0"], 2, "nothing runs next to the service"),
         (&["lab", "run", "neighbour", "--load", "50", "--batch", "stream"], 2, "take whole CPUs"),
         (&["lab", "run", "neighbour", "--seconds", "0"], 2, "--seconds 0"),

@@ -91,19 +91,20 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     let folder_of = |name: &str| Path::new("evenkeel-lab").join(format!("{name}{suffix}"));
     if let Some(which) = Which::named(&args.experiment) {
         refuse_shard(&args)?;
+        refuse_tenants(&args, &format!("{which} has options of its own as `evenkeel tenants`"))?;
+        refuse_ladder(&args)?;
         let folder = args.out.unwrap_or_else(|| folder_of(which.name()));
-        return tenants::run_builtin(global, which, args.quick, args.again, folder);
+        return tenants::run_builtin(global, which, args.quick, args.again, args.repetitions, folder);
     }
     if args.experiment == neighbour_plan::NAME {
-        refuse_tenants(&args)?;
+        let instead =
+            format!("{} has a service and batch work: see --service, --batch, --load", args.experiment);
+        refuse_tenants(&args, &instead)?;
         let options = args.ladder.options(args.quick, args.repetitions)?;
         let folder = args.out.unwrap_or_else(|| folder_of(neighbour_plan::NAME));
         return neighbour::run(global, &options, args.again, &folder);
     }
-    if let Some(option) = args.ladder.given() {
-        let only = neighbour_plan::NAME;
-        return Err(usage!("{option} is for the experiment {only} alone"));
-    }
+    refuse_ladder(&args)?;
     if builtin::find(&args.experiment).is_some() {
         refuse_shard(&args)?;
     }
@@ -159,8 +160,15 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     complete(&record).map(|()| 0)
 }
 
-/// The experiment on neighbours has no tenants: what changes those makes no sense there.
-fn refuse_tenants(args: &Args) -> Result<(), Failure> {
+/// What is for neighbours changes no other experiment.
+fn refuse_ladder(args: &Args) -> Result<(), Failure> {
+    let only = neighbour_plan::NAME;
+    let refused = |option| Err(usage!("{option} is for the experiment {only} alone"));
+    args.ladder.given().map_or(Ok(()), refused)
+}
+
+/// Experiments without a file's tenants: what changes those makes no sense there.
+fn refuse_tenants(args: &Args, instead: &str) -> Result<(), Failure> {
     let given = [
         ("--units", args.units.is_some()),
         ("--place", args.place.is_some()),
@@ -175,10 +183,7 @@ fn refuse_tenants(args: &Args) -> Result<(), Failure> {
         ("a command", !args.command.is_empty()),
     ];
     match given.iter().find(|(_, given)| *given) {
-        Some((what, _)) => Err(usage!(
-            "{what} is for experiments with tenants; {} has a service and batch work: see --service, --batch, --load",
-            neighbour_plan::NAME
-        )),
+        Some((what, _)) => Err(usage!("{what} is for experiments with tenants; {instead}")),
         None => Ok(()),
     }
 }

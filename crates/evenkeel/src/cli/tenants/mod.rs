@@ -184,8 +184,15 @@ pub fn run(global: &Global, args: Args) -> Outcome {
 }
 
 /// Runs one of the two with its defaults: for `lab run`.
-pub fn run_builtin(global: &Global, which: Which, quick: bool, again: bool, dir: PathBuf) -> Outcome {
-    experiment(global, which, &Sweep { quick, again, dir: Some(dir), ..Sweep::default() })
+pub fn run_builtin(
+    global: &Global,
+    which: Which,
+    quick: bool,
+    again: bool,
+    repetitions: Option<u32>,
+    dir: PathBuf,
+) -> Outcome {
+    experiment(global, which, &Sweep { quick, again, repetitions, dir: Some(dir), ..Sweep::default() })
 }
 
 /// Studies a record, prints the study, and writes the reports into a folder where one is given.
