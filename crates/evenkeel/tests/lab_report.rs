@@ -181,6 +181,15 @@ fn what_cannot_be_compared_is_said() {
     import(dir.path(), 1.0, "two");
     let stderr = evenkeel(dir.path(), &["lab", "compare", "router", "two"]).refused(2, "it has 16, 32");
     assert!(stderr.contains("the same units"), "{stderr}");
+    // There are tenants, of which nothing is known: the time limit ended each in its only run, which counted nothing.
+    let path = dir.path().join("two/record.json");
+    let mut record: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    for tenant in record["cells"][0]["tenants"].as_array_mut().unwrap() {
+        tenant["ended"] = serde_json::json!({"how": "time-limit", "detail": "9 s"});
+        tenant["runs"] = serde_json::json!([{"end_s": 9.0, "cut_off": true}]);
+    }
+    std::fs::write(&path, record.to_string()).unwrap();
+    evenkeel(dir.path(), &["lab", "compare", "two", "two"]).refused(2, "runs were cut off or failed");
 }
 
 #[test]

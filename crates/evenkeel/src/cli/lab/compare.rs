@@ -59,10 +59,10 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
     let comparison = compare(&sides);
     if comparison.rows.is_empty() {
-        let why = if comparison.unmatched.is_empty() {
-            "they have no tenants.".to_owned()
-        } else {
-            comparison.unmatched.join(" ")
+        let why = match (comparison.unmatched.as_slice(), comparison.matched.as_slice()) {
+            ([], []) => "they have no tenants.".to_owned(),
+            ([], _) => "their runs were cut off or failed, and count nothing.".to_owned(),
+            (unmatched, _) => unmatched.join(" "),
         };
         return Err(usage!(
             "these results have nothing in common: {why} Compare runs of the same experiment, or of tenants with the same \
