@@ -248,13 +248,14 @@ pub(super) fn rates(cells: &[&Cell]) -> (Vec<Vec<Option<f64>>>, bool) {
     let of = |tenant: &TenantRecord, window: Window| {
         if by_events { rate(tenant, window, work) } else { rate(tenant, window, cpu) }
     };
-    // A neighbour that never ends has no whole run: its CPU time over its time tells.
-    let whole = |t: &TenantRecord| {
-        let real = Some(t.total.real_s).filter(|s| *s > 0.0 && !by_events)?;
-        Some(t.total.cpu_s()? / real)
-    };
     let cell = |cell: &&Cell| {
         let window = competing(cell);
+        // A neighbour that never ends has no whole run: CPU time over time tells. Those who ran by turns did not compete.
+        let endless = !by_events && cell.tenants.iter().any(|t| t.runs.is_empty());
+        let whole = |t: &TenantRecord| {
+            let real = Some(t.total.real_s).filter(|s| *s > 0.0 && endless)?;
+            Some(t.total.cpu_s()? / real)
+        };
         cell.tenants.iter().map(|t| window.and_then(|w| of(t, w)).or_else(|| whole(t))).collect()
     };
     (cells.iter().map(cell).collect(), by_events)

@@ -407,6 +407,27 @@ mod tests {
     }
 
     #[test]
+    fn of_those_who_ran_by_turns_weights_are_not_judged() {
+        // Commands of a CPU second each; the second begins with the first, or when that is done.
+        let of = |start_s: f64| {
+            let mut tenants = [("a", 1, 0.0), ("b", 4, start_s)]
+                .map(|(name, units, from)| tenant(name, Some(units), &[(from, from + 2.0, 0.0)]));
+            for tenant in &mut tenants {
+                let run = &mut tenant.runs[0];
+                (run.events, run.events_per_s) = (None, None);
+                (run.account.user_s, run.account.sys_s) = (Some(1.0), Some(0.0));
+                tenant.total = Account { real_s: 2.0, waited_s: Some(1.0), ..run.account };
+            }
+            let study = study(&record(vec![("x", cell(tenants.into())); 3]));
+            (
+                ids(&study).iter().any(|id| id.starts_with("weights-")),
+                study.points[0].tenants[0].share_pct.is_some(),
+            )
+        };
+        assert_eq!((of(0.0), of(2.5)), ((true, true), (false, false)));
+    }
+
+    #[test]
     fn equal_tenants_are_judged_by_their_bias() {
         let even = study(&record(vec![("64x3", cell((0..3).map(|_| steady("t", 64, 5, 100.0)).collect()))]));
         assert!(ids(&even).contains(&"equal-weights-equal-shares"), "{:?}", ids(&even));
