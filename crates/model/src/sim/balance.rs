@@ -137,10 +137,12 @@ impl Sim<'_> {
 
     /// Whether any task of a queue may run on a CPU (`LBF_ALL_PINNED`).
     fn has_task_for(&self, queue: u32, cpu: u32) -> bool {
-        self.queues[queue as usize].entities.iter().any(|&e| match self.entities[e as usize].owns {
-            NONE => self.tasks[e as usize].may_run_on(cpu),
-            owned => self.has_task_for(owned, cpu),
-        })
+        let queue = &self.queues[queue as usize];
+        !queue.throttled
+            && queue.entities.iter().any(|&e| match self.entities[e as usize].owns {
+                NONE => self.tasks[e as usize].may_run_on(cpu) && !self.entities[e as usize].delayed,
+                owned => self.has_task_for(owned, cpu),
+            })
     }
 
     /// The CPU with most runnable tasks in a span, at least `least`, one of which may run here.
@@ -298,7 +300,8 @@ impl Sim<'_> {
     fn take_running(&mut self, cpu: u32, from: u32) -> bool {
         let task = self.cpus[from as usize].current;
         let Some(t) = self.tasks.get(task as usize).filter(|t| t.may_run_on(cpu)) else { return false };
-        if !t.policy.is_fair() || t.status != Status::Ready {
+        let throttled = self.queues[self.queue_of(t.group, cpu) as usize].throttled;
+        if !t.policy.is_fair() || t.status != Status::Ready || throttled {
             return false;
         }
         self.update_current(from);

@@ -271,6 +271,8 @@ impl<'a> Sim<'a> {
         self.cpus[cpu as usize].current = next;
         if next == NONE {
             self.set_idle(cpu, true);
+            // One whose task never switches sees it at its tick.
+            (0..self.cpus.len() as u32).for_each(|other| self.check_overload(other));
             self.cpus[cpu as usize].util.set(self.now, 0.0);
             self.sibling_rates(cpu);
             return;

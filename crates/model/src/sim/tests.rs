@@ -359,12 +359,20 @@ fn who_waits_for_a_real_time_task_goes_to_an_idle_cpu() {
         s.tasks = vec![Task::new("ordinary", None, Load::Spin), Task::new("fifo", None, Load::Spin)];
         s.tasks[1].attr.policy = SchedPolicy::Fifo;
         (s.tasks[1].start_ns, s.tasks[1].cpus) = (100_000_000, Some(CpuSet::single(0)));
-        let report = simulate(&s).unwrap();
-        assert!(
-            report.tasks.iter().all(|t| t.got_pct > 99.0),
-            "{release:?}, seed {seed}: {:?}",
-            report.cpu_pct
-        );
+        // The other CPU is idle from the beginning, or later.
+        for other in [None, Some(Task::new("ends", None, Load::Spin))] {
+            s.tasks.extend(other.map(|ends| Task {
+                until_ns: Some(1_000_000_000),
+                cpus: Some(CpuSet::single(1)),
+                ..ends
+            }));
+            let report = simulate(&s).unwrap();
+            assert!(
+                report.tasks[..2].iter().all(|t| t.got_pct > 99.0),
+                "{release:?}, seed {seed}: {:?}",
+                report.cpu_pct
+            );
+        }
     }
 }
 
