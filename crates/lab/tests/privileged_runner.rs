@@ -145,7 +145,7 @@ fn what_is_finished_is_not_run_again() {
     let text = "name = 'resume'\nrepetitions = 3\n[[tenant]]\nload = 'spin'\nrun_s = 0.1\n\
         [[sweep]]\nfield = 'tenant.0.quota_pct'\nvalues = [50, 'none']\n";
     // The instant of the first cell has passed when the others go on.
-    let soon = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 4;
+    let soon = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 7;
     let experiment = Experiment { start_at: Some(format!("@{soon}")), ..experiment(text) };
     let stop = AtomicBool::new(false);
     let mut cells = 0;

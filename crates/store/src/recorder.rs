@@ -208,7 +208,10 @@ impl Recorder {
     pub fn flush(&mut self) {
         self.send(|writer| {
             writer.write_waits();
-            writer.with(|store| store.flush().map(|()| store.session = None));
+            writer.with(Store::flush);
+            if let Some(store) = &mut writer.store {
+                store.session = None;
+            }
         });
         let (done, written) = channel();
         self.send(move |_| done.send(()).unwrap_or(()));

@@ -93,7 +93,7 @@ struct Hand<'a> {
     write: &'a mut dyn FnMut(&[Change]) -> SetReport,
     /// Somebody else's value, or failure after failure, after which the cgroup is left alone.
     refused: Option<String>,
-    /// The cgroup is gone or not the scope's own for now: what was set is to be set again.
+    /// The cgroup is not the scope's own for now: what was set is to be set again.
     as_found: bool,
 }
 
@@ -156,7 +156,7 @@ impl Hand<'_> {
             }
             // Followed up by the next observation.
             Some(Outcome::Gone) | None => {
-                self.as_found = true;
+                self.group.in_force = None;
                 Ok(())
             }
             Some(Outcome::Conflict(now)) => Err(self.refuse(format!("somebody else set its quota: {now}"))),

@@ -54,8 +54,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
              up early in each period, and all stand still for the rest of it",
             format!(
                 "{}\n# or, started with: GOMAXPROCS={suits}, -XX:ActiveProcessorCount={suits}",
-                // A fix is in whole percent, and v1 refuses more than is allowed above.
-                fix::set_quota(input, index, quota_pct.floor())
+                // A fix is in whole percent, and v1 refuses more than is allowed above: of less than 1 % that is raised, too.
+                fix::set_quota(input, index, quota_pct.floor().max(1.0))
             ),
         );
         let stands_still = throttled.is_some_and(|(times, _)| times > 0);

@@ -32,15 +32,22 @@ pub fn asked_s(record: &Record, workload: &str) -> Option<f64> {
 }
 
 /// What a run does: the load, the seconds or events asked for, also where a sweep says so, and the threads that share
-/// these. Only lengths of the same work can be held against each other.
-type Work<'a> = (Vec<&'a str>, Option<f64>, Option<&'a str>, Option<u32>, Vec<(&'a String, &'a Value)>);
+/// these, a command's own, too. Only lengths of the same work can be held against each other.
+type Work<'a> = (
+    Vec<&'a str>,
+    Option<f64>,
+    Option<&'a str>,
+    Option<(u32, Option<&'a str>)>,
+    Vec<(&'a String, &'a Value)>,
+);
 
 fn work<'a>(record: &Record, cell: &'a Cell, tenant: &'a TenantRecord) -> Work<'a> {
     let line = &tenant.workload;
     let seconds = asked_s(record, line);
     let sizes = |(field, _): &(&String, &Value)| field.ends_with(".run_s") || field.ends_with(".events");
     let swept = cell.point.settings.iter().filter(sizes).collect();
-    (kind(line), seconds, option(line, "--events"), seconds.is_none().then_some(tenant.threads), swept)
+    let threads = seconds.is_none().then(|| (tenant.threads, option(line, "--threads")));
+    (kind(line), seconds, option(line, "--events"), threads, swept)
 }
 
 /// Lengths of the runs of tenants that were alone, had no quota, and computed, seconds.
@@ -60,10 +67,10 @@ impl<'a> Alone<'a> {
             // Held to fewer CPUs it is not alone on the host.
             let held =
                 tenant.limits.quota_pct.is_some() || record.host.is_confined_by(tenant.limits.cpus.as_ref());
-            if held || tenant.runs.is_empty() {
+            let lengths: Vec<f64> = tenant.runs.iter().filter_map(RunRecord::length_s).collect();
+            if held || lengths.is_empty() {
                 continue;
             }
-            let lengths = tenant.runs.iter().filter_map(RunRecord::length_s).collect();
             let work = work(record, cell, tenant);
             match works.iter_mut().find(|(known, _)| *known == work) {
                 Some((_, groups)) => groups.push(lengths),

@@ -102,15 +102,20 @@ pub(super) fn made(dir: &Path) -> Result<&Path, Failure> {
     Ok(dir)
 }
 
-/// Keeps a record of logs or of a simulation, which can be made again: what was measured is not replaced by one.
-pub(in crate::cli) fn keep(record: &Record, folder: &Path) -> Result<(), Failure> {
+/// A folder for a record of logs or of a simulation, which can be made again: what was measured is not replaced by one.
+pub(in crate::cli) fn replaceable(folder: &Path) -> Result<(), Failure> {
     let measured = |found: Record| found.experiment.is_some() && !found.is_simulated();
-    if folder.join(FILE).exists() && Record::load(folder).map_or(true, measured) {
-        return Err(usage!(
-            "{} holds results that were measured; choose another folder (--out DIR)",
-            folder.display()
-        ));
-    }
+    let held = match folder.join(FILE).exists().then(|| Record::load(folder).map(measured)) {
+        None | Some(Ok(false)) => return Ok(()),
+        Some(Ok(true)) => "results that were measured",
+        Some(Err(_)) => "results that this evenkeel cannot read",
+    };
+    Err(usage!("{} holds {held}; choose another folder (--out DIR)", folder.display()))
+}
+
+/// Keeps a record in a folder that is [`replaceable`].
+pub(in crate::cli) fn keep(record: &Record, folder: &Path) -> Result<(), Failure> {
+    replaceable(folder)?;
     record.save(made(folder)?).map_err(|e| Failure::Cannot(e.into()))
 }
 

@@ -14,7 +14,7 @@ use evenkeel_linux::sys::usable_cpus;
 use evenkeel_model::sim::{Generation, Kernel};
 
 use crate::cli::lab::progress::failure;
-use crate::cli::lab::written::{Report, keep};
+use crate::cli::lab::written::{Report, keep, replaceable};
 use crate::cli::{Failure, Global, Outcome};
 
 /// The machine that is simulated, for experiments whose file does not describe it.
@@ -220,6 +220,8 @@ fn topology() -> Option<Topology> {
 }
 
 fn show(global: &Global, experiment: &Experiment, about: &About, host: &Host, args: &TenantArgs) -> Outcome {
+    // Asked before the simulation, too: it takes a while.
+    args.out.as_deref().map_or(Ok(()), replaceable)?;
     let record = runner::simulate(experiment, about, host, &mut |_| {}).map_err(failure)?;
     if let Some(folder) = &args.out {
         keep(&record, folder)?;
