@@ -10,6 +10,8 @@
 //! Times in a cell are seconds from its release, the instant at which all its tenants were let go; negative values do
 //! not occur. `None` is "not known", never 0.
 
+use std::path::Path;
+
 use evenkeel_base::CpuSet;
 
 use crate::file::Experiment;
@@ -247,6 +249,16 @@ impl Record {
     /// Whether it is the simulator's.
     pub fn is_simulated(&self) -> bool {
         self.requirements.iter().any(|one| one.name == MEASURED && one.met == Some(false))
+    }
+
+    /// What a folder holds that cannot be made again from logs or by simulating, in words.
+    pub fn holds_more(folder: &Path) -> Option<&'static str> {
+        let measured = |found: Self| found.experiment.is_some() && !found.is_simulated();
+        match folder.join(FILE).exists().then(|| Self::load(folder).map(measured))? {
+            Ok(false) => None,
+            Ok(true) => Some("results that were measured"),
+            Err(_) => Some("results that this evenkeel cannot read"),
+        }
     }
 }
 

@@ -16,7 +16,8 @@ use super::neighbour::{self, Ladder};
 use super::progress::measured;
 use super::written::{Report, complete};
 use crate::cli::global::root_only;
-use crate::cli::{Failure, Format, Global, Outcome, stop, tenants};
+use crate::cli::tenants::{self, Sweep};
+use crate::cli::{Failure, Format, Global, Outcome, stop};
 
 /// Run an experiment: a built-in one by name, or a file (TOML).
 ///
@@ -94,7 +95,10 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         refuse_tenants(&args, &format!("{which} has options of its own as `evenkeel tenants`"))?;
         refuse_ladder(&args)?;
         let folder = args.out.unwrap_or_else(|| folder_of(which.name()));
-        return tenants::run_builtin(global, which, args.quick, args.again, args.repetitions, folder);
+        let mut sweep = Sweep::default();
+        (sweep.quick, sweep.again, sweep.repetitions, sweep.dir) =
+            (args.quick, args.again, args.repetitions, Some(folder));
+        return tenants::experiment(global, which, &sweep);
     }
     if args.experiment == neighbour_plan::NAME {
         let instead =

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::anyhow;
-use evenkeel_experiment::record::{CellRecord, FILE, Record, RecordError};
+use evenkeel_experiment::record::{CellRecord, Record, RecordError};
 use evenkeel_experiment::study::{self, study};
 use evenkeel_report::lab;
 
@@ -102,21 +102,17 @@ pub(super) fn made(dir: &Path) -> Result<&Path, Failure> {
     Ok(dir)
 }
 
-/// A folder for a record of logs or of a simulation, which can be made again: what was measured is not replaced by one.
-pub(in crate::cli) fn replaceable(folder: &Path) -> Result<(), Failure> {
-    let measured = |found: Record| found.experiment.is_some() && !found.is_simulated();
-    let held = match folder.join(FILE).exists().then(|| Record::load(folder).map(measured)) {
-        None | Some(Ok(false)) => return Ok(()),
-        Some(Ok(true)) => "results that were measured",
-        Some(Err(_)) => "results that this evenkeel cannot read",
-    };
-    Err(usage!("{} holds {held}; choose another folder (--out DIR)", folder.display()))
+/// Where a record of logs or of a simulation, which can be made again, is to be kept: nothing that was measured is there.
+pub(in crate::cli) fn replaceable(folder: &Path) -> Result<&Path, Failure> {
+    match Record::holds_more(folder) {
+        Some(what) => Err(usage!("{} holds {what}; choose another folder (--out DIR)", folder.display())),
+        None => Ok(folder),
+    }
 }
 
 /// Keeps a record in a folder that is [`replaceable`].
 pub(in crate::cli) fn keep(record: &Record, folder: &Path) -> Result<(), Failure> {
-    replaceable(folder)?;
-    record.save(made(folder)?).map_err(|e| Failure::Cannot(e.into()))
+    record.save(made(replaceable(folder)?)?).map_err(|e| Failure::Cannot(e.into()))
 }
 
 /// Writes a file whole or not at all.

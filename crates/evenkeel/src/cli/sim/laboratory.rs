@@ -221,10 +221,8 @@ fn topology() -> Option<Topology> {
 
 fn show(global: &Global, experiment: &Experiment, about: &About, host: &Host, args: &TenantArgs) -> Outcome {
     // Asked before the simulation, too: it takes a while.
-    args.out.as_deref().map_or(Ok(()), replaceable)?;
+    args.out.as_deref().map(replaceable).transpose()?;
     let record = runner::simulate(experiment, about, host, &mut |_| {}).map_err(failure)?;
-    if let Some(folder) = &args.out {
-        keep(&record, folder)?;
-    }
+    args.out.as_deref().map(|folder| keep(&record, folder)).transpose()?;
     Report::of(&record)?.show(global.output, args.out.as_deref()).map(|()| 0)
 }

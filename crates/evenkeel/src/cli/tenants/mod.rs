@@ -63,16 +63,16 @@ enum What {
 pub struct Sweep {
     /// Result folder, as --out.
     #[arg(conflicts_with = "out")]
-    dir: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
     /// Result folder; tenants-net or tenants-cpu here, unless given.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Start over although the folder holds results.
     #[arg(long)]
-    again: bool,
+    pub again: bool,
     /// The short form, within a minute: no virtual machines, fewer kinds and repetitions.
     #[arg(long)]
-    quick: bool,
+    pub quick: bool,
     /// Numbers of tenants in namespaces or cgroups, up to 4096; 0 for none.
     #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count())]
     tenants: Option<Vec<usize>>,
@@ -105,7 +105,7 @@ pub struct Sweep {
     seconds: Option<f64>,
     /// Repetitions; everything is started again for each.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repetitions: Option<u32>,
+    pub repetitions: Option<u32>,
     /// What runs guests: KVM, or software emulation; KVM where it boots a guest, unless given.
     #[arg(long, value_enum)]
     accel: Option<Accel>,
@@ -183,18 +183,6 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     }
 }
 
-/// Runs one of the two with its defaults: for `lab run`.
-pub fn run_builtin(
-    global: &Global,
-    which: Which,
-    quick: bool,
-    again: bool,
-    repetitions: Option<u32>,
-    dir: PathBuf,
-) -> Outcome {
-    experiment(global, which, &Sweep { quick, again, repetitions, dir: Some(dir), ..Sweep::default() })
-}
-
 /// Studies a record, prints the study, and writes the reports into a folder where one is given.
 pub fn report(global: &Global, record: &TenantsRecord, folder: Option<&Path>) -> Outcome {
     let study = study(record);
@@ -227,7 +215,7 @@ fn compare_runs(global: &Global, first: &Path, second: &Path) -> Outcome {
     Ok(u8::from(!compare::biases_agree(&compared)))
 }
 
-fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
+pub fn experiment(global: &Global, which: Which, sweep: &Sweep) -> Outcome {
     let options = sweep.options(which, u32::try_from(usable_cpus().len()).unwrap_or(u32::MAX))?;
     root_only("tenants are network namespaces and cgroups, which need root: run as root")?;
     let folder =
