@@ -468,6 +468,8 @@ impl Agent {
         self.log.recorder.set_changes(&self.log.record.changes);
         self.log.recorder.finish_run(&self.log.record, outcome);
         self.log.recorder.flush();
+        // What a slow disk told only now: nobody asks any more.
+        self.log.recorder.take_notes().iter().for_each(|note| tracing::warn!("{note}"));
         report
     }
 

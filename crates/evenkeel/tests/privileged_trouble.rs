@@ -51,11 +51,17 @@ fn damaged_files_of_an_earlier_run_are_explained_and_do_not_stop_the_loop() {
     let scope = group.scope();
     let args = ["--config", &config, "run", "--scope", &scope, "--for", "5s", "-o", "json"];
 
-    std::fs::write(dir.path().join("history.db"), b"this is no database, but a line of text\n".repeat(300))
-        .unwrap();
-    let output = run(dir.path(), &args);
-    assert_all_back(&output.json());
-    assert!(output.stderr.contains("history"), "{}", output.stderr);
+    // What comes to light while it ends is told, too.
+    let at_once = ["run", "--scope", "cgroup:/evenkeel-no-such", "--for", "100ms"];
+    for args in [&at_once[..], &args] {
+        let text = b"this is no database, but a line of text\n".repeat(300);
+        std::fs::write(dir.path().join("history.db"), text).unwrap();
+        let output = run(dir.path(), args);
+        assert!(output.stderr.contains("history.corrupt-"), "{}", output.stderr);
+        if args.contains(&"json") {
+            assert_all_back(&output.json());
+        }
+    }
     assert_eq!(snapshot(&[&group]), before);
 
     // A predecessor changed two tasks and was killed; a byte of its journal is wrong.
