@@ -123,7 +123,7 @@ def main():
     parser.add_argument("--share", type=float, default=0.34)
     parser.add_argument("--quota", type=float, default=0.4)
     parser.add_argument("--seconds", type=int, default=10)
-    parser.add_argument("--decide", type=int, default=150)
+    parser.add_argument("--decide", type=int, default=240)
     args = parser.parse_args()
     rounds = []
     with Workspace("service", "neighbour", "clients", "batch") as work:
