@@ -98,8 +98,10 @@ impl Governor {
         }
         // When throttling ends, more is given before that is certain: a baseline is given all along.
         let patience = if rate.min(given) >= BASELINE { GIVE_UP_BASELINE } else { GIVE_UP };
+        // At a second look nothing before it is unseen.
+        let unseen = self.late && self.history.fresh_s() == 0.0;
         let before =
-            if self.late { UNSEEN_S } else { (since_s - self.history.most_spread(since_s, now).1).max(1.0) };
+            if unseen { UNSEEN_S } else { (since_s - self.history.most_spread(since_s, now).1).max(1.0) };
         if now - since_s > patience * before && self.fit.is_none() {
             let beyond = (self.used_s - rate * now).max(0.0);
             self.verdict = Verdict::Baseline { rate, credit_s: beyond };
