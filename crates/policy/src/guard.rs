@@ -9,8 +9,8 @@
 //! decides. Had somebody lost exactly what he may lose, then what he got under the candidate, less `1 - loss` times what he
 //! got under the baseline, would be as likely positive as negative whatever its size ([`flips`]; the probability of an error
 //! holds for all looks together). That harm is shown is found by [`SignBets`], which hold whenever one stops. CPU is judged
-//! by the CPU got or by the CPU got of the time in which he was runnable, whichever shows more: who loses CPU to a setting was
-//! runnable meanwhile, so that a loss shows in both, but the second does not vary with what he happens to want.
+//! by the CPU got, by the CPU got of the time in which he was runnable, or by how much longer he waits, whichever shows most: who
+//! loses CPU to a setting was runnable meanwhile, so that a loss shows in all, but the last two vary less with what he happens to want.
 //!
 //! [`flips`]: evenkeel_base::stats::flips
 //! [`SignBets`]: evenkeel_base::stats::SignBets

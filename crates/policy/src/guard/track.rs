@@ -86,7 +86,8 @@ impl Track {
     }
 
     /// Of the small together: what they do from one window to the next differs more than the share of it that they may lose.
-    /// They may lose so much more, percent of one CPU, and their waits are those of a second, not of a second of work.
+    /// They may lose so much more, percent of one CPU, and wait so much longer, as who loses CPU does; their waits are those of a second,
+    /// not of a second of work.
     pub fn of_the_small(self, floor_pct: f64) -> Self {
         Self { small: Some(floor_pct), ..self }
     }
@@ -119,11 +120,27 @@ impl Track {
         // Where waits are not known, the CPU got alone tells: no difference is no news.
         let known = supply(before).zip(supply(after));
         self.supply.push(known.map_or(0.0, |(before, after)| after - keep * before));
-        self.cpu_kept |= self.shows(&[&self.got.room, &self.supply]);
+        self.cpu_kept |= self.shows(&[&self.got.room, &self.supply, &self.not_waited()]);
         if let Some((before, after)) = self.wait(before).zip(self.wait(after)) {
-            self.wait.add(self.limits.longest_wait(before) - after);
+            let more = self.small.unwrap_or_default() / 100.0;
+            self.wait.add(self.limits.longest_wait(before) + more - after);
             self.wait_kept |= self.shows(&[&self.wait.room]);
         }
+    }
+
+    /// What is left of the CPU that may be lost where as much as is waited longer is lost, pair by pair; 0 where waits are not known. It is
+    /// a share of what is got on average, under either: how much that is is no news of the setting.
+    fn not_waited(&self) -> Vec<f64> {
+        if self.small.is_some() {
+            return Vec::new();
+        }
+        let pairs = self.pairs.before.iter().zip(&self.pairs.after);
+        let got = mean(
+            &pairs.clone().map(|(before, after)| f64::midpoint(before.got, after.got)).collect::<Vec<_>>(),
+        );
+        let may_lose = self.loss * got.unwrap_or_default();
+        let waited = pairs.map(|(before, after)| before.waited.zip(after.waited));
+        waited.map(|known| known.map_or(0.0, |(before, after)| may_lose + before - after)).collect()
     }
 
     /// Whether a limit is shown to be kept, by one of these. Daemons are so wild that few looks at their sum show nothing: of the small
@@ -189,6 +206,28 @@ mod tests {
         }
     }
 
+    /// A program that does now much, now little, and waits for a moment each time, whatever it then does.
+    #[test]
+    fn what_somebody_happens_to_want_does_not_hide_that_he_waits_no_longer() {
+        let wanted =
+            [5.7, 9.2, 8.9, 3.5, 0.7, 5.7, 3.4, 9.9, 0.8, 0.3, 1.0, 4.7, 0.9, 6.2, 2.5, 8.5, 0.5, 7.4];
+        let pairs_until_cleared = |lost: f64| {
+            let mut track = Track::new(0.05, GuardLimits::default());
+            let pair = |at: usize| {
+                let waits = |at: usize| 0.4 + 0.1 * (at % 3) as f64;
+                let (before, after) = (wanted[at % 18], wanted[(5 * at + 3) % 18]);
+                (used(before, waits(at)), used(after * (1.0 - lost), waits(at + 1) + after * lost))
+            };
+            (1..=40).find(|pairs| {
+                let (before, after) = pair(pairs - 1);
+                track.pair(before, after);
+                track.open_cpu(20.0, 1.0).is_none()
+            })
+        };
+        assert_eq!(pairs_until_cleared(0.0), Some(9));
+        assert_eq!([0.05, 0.1, 0.3].map(pairs_until_cleared), [None; 3]);
+    }
+
     /// What daemons do varies, and once in a while by much: that must not keep a change that hurts none of them from being
     /// cleared, and one that is starved must show.
     #[test]
@@ -227,6 +266,7 @@ mod tests {
         };
         assert_eq!(open(0.0, false), (true, true));
         assert_eq!(open(0.0, true), (false, false));
+        assert_eq!(open(2.0, true), (false, false), "two in a hundred seconds");
         assert_eq!(
             open(5.0, true),
             (false, true),

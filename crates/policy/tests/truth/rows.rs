@@ -99,6 +99,18 @@ pub fn rows() -> Vec<Row> {
         FALSE,
         Scene { gain: 0.08, guard: true, candidates: 1, outside: (1, 250.0), outside_loss: 0.05, ..base() },
     ));
+    let one_outside =
+        Scene { guard: true, candidates: 1, outside: (1, 100.0), outside_wander: 0.7, ..base() };
+    rows.push(row(
+        "gains 8 %, guard: a container outside whose load varies loses 5 %",
+        FALSE,
+        Scene { gain: 0.08, outside_loss: 0.05, ..one_outside.clone() },
+    ));
+    rows.push(row(
+        "power: 1 candidate gains 8 %, a container outside whose load varies",
+        Goal::Shown,
+        Scene { gain: 0.08, ..one_outside },
+    ));
     for (loss, factor, what) in [
         (0.1, 1.0, "one task loses 10 %"),
         (0.2, 1.0, "one task loses 20 %"),
