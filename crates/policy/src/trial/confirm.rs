@@ -459,13 +459,15 @@ impl Confirmation {
         self.estimate(&self.score_differences)
     }
 
-    /// The mean, and bounds that hold at every stopping time, each at the candidate's share of the error budget.
+    /// The mean, and bounds that hold at every stopping time, each at the candidate's share of the error budget. Bounds are of what is
+    /// typical, the mean may be beyond one of them: no more than the mean is claimed.
     fn estimate(&self, differences: &[f64]) -> Option<Estimate> {
         let less: Vec<f64> = differences.iter().map(|difference| -difference).collect();
+        let value = stats::mean(differences)?;
         Some(Estimate {
-            value: stats::mean(differences)?,
-            low: bets::lower_bound(differences, self.alpha, self.scale),
-            high: -bets::lower_bound(&less, self.alpha, self.scale),
+            value,
+            low: bets::lower_bound(differences, self.alpha, self.scale).min(value),
+            high: (-bets::lower_bound(&less, self.alpha, self.scale)).max(value),
         })
     }
 }

@@ -37,6 +37,21 @@ fn pair(confirmation: &mut Confirmation, old: f64, new: f64) {
     confirmation.record(1, summary(new, 0.0), 0.0, &mut rng);
 }
 
+/// A few wild pairs move the mean, and hardly the bounds.
+#[test]
+fn no_more_than_the_estimate_is_claimed() {
+    let mut wild = confirmation(&[]);
+    (0..20).for_each(|at| {
+        pair(&mut wild, 50.0, if at % 10 == 3 { 30.0 } else { 54.0 + 0.1 * f64::from(at % 3) })
+    });
+    let [gain, loss] = [1.0, -1.0].map(|sign| {
+        let differences: Vec<f64> = wild.score_differences.iter().map(|gain| sign * gain).collect();
+        wild.estimate(&differences).unwrap()
+    });
+    assert!(gain.value < 2.0 && gain.low == gain.value && gain.high > 3.0, "{gain:?}");
+    assert_eq!((loss.low, loss.value, loss.high), (-gain.high, -gain.value, -gain.low));
+}
+
 fn fear(harm: Harm, proved: bool) -> Doubt {
     let (before, after) = if harm == Harm::Tail { (0.01, 0.5) } else { (1.0, 9.0) };
     Doubt { subject: Subject::Rest, harm, before, after, proved, detail: None }
