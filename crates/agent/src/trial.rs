@@ -38,6 +38,9 @@ const CALM: f64 = 0.02;
 const RECHECK_TIMES: f64 = 1.5;
 /// How long the scope is studied.
 const LOOK: Duration = Duration::from_secs(1);
+/// The same where a quota holds a service back: in some seconds it uses all of it, whatever its mean, by which it is judged what may
+/// help.
+const LOOK_AT_QUOTA: Duration = Duration::from_secs(5);
 
 /// Where services count: what is long for them is long in a short window, too, and while a window under the default lasts they
 /// wait. That such windows differ more is made up for by their number.
@@ -132,7 +135,13 @@ impl Agent {
     }
 
     fn decided(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
-        let Some(studied) = self.study(LOOK, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
+        let Some(mut studied) = self.study(LOOK, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
+        let mut looked = LOOK;
+        if self.holds_back_services(&studied.observation) {
+            let Some(longer) = self.study(LOOK_AT_QUOTA, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
+            studied = longer;
+            looked += LOOK_AT_QUOTA;
+        }
         let found = self.found(studied.observation);
         let seen = (studied.summary.clone(), studied.protected, studied.span);
         let scene = self.scene(&found);
@@ -166,7 +175,7 @@ impl Agent {
             return Ok(Err(if scene.tasks.is_empty() { NoTrial::NoTask } else { NoTrial::NoLever }));
         }
         // On a host that lets evenkeel wait, a look takes longer than asked for: that is none of the decision's time.
-        let until = Instant::now() + self.config.decide_within.saturating_sub(LOOK);
+        let until = Instant::now() + self.config.decide_within.saturating_sub(looked);
         let usual_turn_s = if self.has_background() { SERVICES_WINDOW_S + SETTLE_S.1 } else { f64::INFINITY };
         let longer = ((pace.window_s + pace.settle_s) / usual_turn_s).clamp(1.0, LONGER);
         let until = (until, until + self.config.closer_look.mul_f64(longer));
