@@ -319,6 +319,7 @@ mod tests {
     use super::*;
     use crate::errand::Running;
     use crate::model::Event;
+    use crate::past::Recorded;
     use crate::skin::Skin;
     use crate::testing::look;
     use std::time::Duration;
@@ -419,6 +420,30 @@ mod tests {
         assert!(matches!(read[..], [Errand::ReadPast { to_ns: None, .. }]), "{read:?}");
         assert!(press(&mut model, &[KeyCode::Char('1')]).is_empty());
         assert!(model.update(Event::Tick(Duration::from_secs(30))).is_empty());
+    }
+
+    #[test]
+    fn the_history_is_asked_for_once_at_a_time_and_only_what_is_wanted_is_shown() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let answer = |to_ns: u64| {
+            let (from_ns, moments) = (to_ns - HOUR, Vec::new());
+            Event::Past(Ok(Some(Recorded { from_ns, to_ns, moments, damaged: 0, kept_ns: None })))
+        };
+        let asked = |errands: &[Errand]| match errands {
+            [Errand::ReadPast { to_ns, .. }] => *to_ns,
+            _ => None,
+        };
+        let shown = |model: &Model| model.past.known().map(|known| known.to_ns);
+        let mut model = model();
+        press(&mut model, &[KeyCode::Char('5')]);
+        model.update(answer(1000 * HOUR));
+        // Beyond the edge, and further before the answer has come.
+        let first = asked(&press(&mut model, &[KeyCode::PageUp; 9])).unwrap();
+        let last = asked(&model.update(answer(first))).unwrap();
+        assert!(last < first);
+        assert_eq!(shown(&model), Some(1000 * HOUR));
+        assert!(model.update(answer(last)).is_empty());
+        assert_eq!(shown(&model), Some(last));
     }
 
     #[test]

@@ -154,6 +154,12 @@ impl Past {
         self.at_ns.is_none() && self.to_ns.is_none()
     }
 
+    /// Whether this is of the time that is shown.
+    pub fn shows(&self, recorded: &Recorded) -> bool {
+        recorded.to_ns.saturating_sub(recorded.from_ns) == self.span_ns()
+            && self.to_ns.is_none_or(|to| to == recorded.to_ns)
+    }
+
     /// What was recorded, where anything was read.
     pub fn known(&self) -> Option<&Recorded> {
         self.recorded.as_ref()?.as_ref().ok()?.as_ref()
@@ -194,7 +200,7 @@ impl Past {
     pub fn zoom(&mut self, longer: bool) -> bool {
         let before = self.span;
         self.span = if longer { (self.span + 1).min(SPANS.len() - 1) } else { self.span.saturating_sub(1) };
-        if let Some(at) = self.at_ns {
+        if let Some(at) = self.at_ns.filter(|_| self.span != before) {
             self.to_ns = Some(at.saturating_add(self.span_ns() / 2));
         }
         self.span != before
@@ -281,6 +287,10 @@ mod tests {
         assert!(!past.follows());
         past.now();
         assert!(past.follows() && past.zoom(true) && past.span_name() == "6 h");
+        while past.zoom(true) {}
+        past.at_ns = Some(5 * SECOND);
+        let asked = past.errand();
+        assert!(!past.zoom(true) && past.errand() == asked, "it is the longest");
     }
 
     proptest! {

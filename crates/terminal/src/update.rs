@@ -7,7 +7,6 @@ use crate::cores::cores;
 use crate::draw::{self, running, why};
 use crate::errand::{Errand, Look};
 use crate::model::{Event, Model, Over, Screen};
-use crate::past::Recorded;
 use crate::tree::Line;
 
 /// How often a loop's record is read while it is shown.
@@ -45,8 +44,7 @@ impl Model {
             Event::Past(recorded) => {
                 self.past_awaited = false;
                 // Another time may have been chosen meanwhile: its answer comes.
-                let span = |recorded: &Recorded| recorded.to_ns.saturating_sub(recorded.from_ns);
-                if !matches!(&recorded, Ok(Some(recorded)) if span(recorded) != self.past.span_ns()) {
+                if !matches!(&recorded, Ok(Some(recorded)) if !self.past.shows(recorded)) {
                     self.past.take(recorded);
                 }
             }
@@ -80,10 +78,9 @@ impl Model {
                 Some(Errand::ReadRunning)
             }
             Screen::Past
-                if self.past_asked.is_none()
-                    || (self.past.follows()
-                        && !(self.paused || self.past_awaited)
-                        && due(self.past_asked, PAST_AGE)) =>
+                if !self.past_awaited
+                    && (self.past_asked.is_none()
+                        || (self.past.follows() && !self.paused && due(self.past_asked, PAST_AGE))) =>
             {
                 (self.past_asked, self.past_awaited) = (Some(self.now), true);
                 Some(self.past.errand())
