@@ -48,12 +48,13 @@ fn charts(model: &Model, recorded: &Recorded, canvas: &mut Canvas<'_>, page: Pag
     // The lines there are, most important first; small terminals have the first of them.
     let mut y = page.top;
     let end = page.top + page.height;
+    let (first, from) = day_and_time(recorded.from_ns);
+    let (day, time) = day_and_time(cursor);
     let heading = format!(
-        "{} to {} UTC ({})  cursor {}",
-        time::short(recorded.from_ns),
-        time_only(recorded.to_ns),
+        "{first} {from} to {} UTC ({})  cursor {}{time}",
+        day_and_time(recorded.to_ns).1,
         model.past.span_name(),
-        time_only(cursor)
+        if day == first { String::new() } else { format!("{day} ") }
     );
     canvas.put(1, y, width.saturating_sub(1), &heading, skin.heading());
     y += 1;
@@ -102,9 +103,10 @@ fn charts(model: &Model, recorded: &Recorded, canvas: &mut Canvas<'_>, page: Pag
     }
 }
 
-fn time_only(ns: u64) -> String {
+fn day_and_time(ns: u64) -> (String, String) {
     let text = time::short(ns);
-    text.split_once(' ').map_or(text.clone(), |(_, time)| time.to_owned())
+    let (day, time) = text.split_once(' ').unwrap_or(("", &text));
+    (day.to_owned(), time.to_owned())
 }
 
 /// What was at the cursor: who had the CPU, and what the loop did about then.
@@ -130,12 +132,18 @@ fn details(recorded: &Recorded, cursor: u64, width: usize) -> Vec<String> {
     if !events.is_empty() {
         lines.push(String::new());
         lines.push("what the loop did about then".to_owned());
+        let mut day = day_and_time(cursor).0;
         // Two before, the rest after: what came of what is under the cursor.
         for event in events.iter().skip(next.saturating_sub(2)).take(12) {
             // Wrapped apart: wrapping would close up the column.
             let mut text = wrapped(&shown(&event.text), width.saturating_sub(2), 19).into_iter();
             let first = text.next().unwrap_or_default();
-            lines.push(format!("{}  {:<8} {first}", time_only(event.at_ns), event.kind.name()));
+            let (on, time) = day_and_time(event.at_ns);
+            if on != day {
+                lines.push(format!("{on}:"));
+                day = on;
+            }
+            lines.push(format!("{time}  {:<8} {first}", event.kind.name()));
             lines.extend(text);
         }
     }
@@ -151,7 +159,7 @@ fn rates(moment: &Moment, lines: &mut Vec<String>) {
     };
     lines.push(format!(
         "{} UTC, over {}: busy {} %, steal {} %, waits {} %{under}",
-        time_only(moment.at_ns),
+        day_and_time(moment.at_ns).1,
         time::length(moment.seconds.unwrap_or(f64::NAN)),
         known(moment.cpu_pct),
         known(moment.steal_pct),

@@ -133,8 +133,7 @@ fn stage(stage: &Stage, width: usize) -> Vec<String> {
         None => "measured",
     };
     let at = evenkeel_report::time::short(stage.started_ns);
-    let time = at.split_once(' ').map_or(at.as_str(), |(_, time)| time);
-    let what = format!("{time} {}: {kept}, {:.0} s", stage.name, stage.seconds);
+    let what = format!("{at} {}: {kept}, {:.0} s", stage.name, stage.seconds);
     indented(&what, stage.reason(), width)
 }
 

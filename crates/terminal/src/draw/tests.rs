@@ -196,6 +196,25 @@ fn the_history_has_a_cursor_and_says_who_had_the_cpu_then() {
 }
 
 #[test]
+fn a_history_of_days_says_which_day_the_cursor_is_on() {
+    let mut model = model(PLAIN);
+    press(&mut model, KeyCode::Char('5'));
+    (0..3).for_each(|_| press(&mut model, KeyCode::Char('+')));
+    let mut recorded = recorded("web");
+    recorded.from_ns -= 7 * 86_400_000_000_000 - 3_600_000_000_000;
+    recorded.moments[2].at_ns += 86_400_000_000_000;
+    model.update(Event::Past(Ok(Some(recorded))));
+    let lines = screen(&model, (80, 24));
+    assert_eq!(
+        lines[2].trim_end(),
+        " 2026-09-14 15:13:20 to 15:13:20 UTC (7 days)  cursor 2026-09-21 14:24:20"
+    );
+    // What the loop did a day later.
+    let later = lines.iter().position(|line| line.trim() == "2026-09-22:");
+    assert!(later.is_some_and(|at| lines[at + 1].contains("kept")), "{lines:?}");
+}
+
+#[test]
 fn without_utf8_everything_is_ascii() {
     let mut hostile = look();
     hostile.observation.tasks[4].comm = "größe…日本".into();
