@@ -268,7 +268,11 @@ impl Model {
             && let Some(core) = self.cores.get(self.core_list.at)
         {
             // Who is there: the tree by CPU.
-            self.follow = Some(Key::Cpu(core.cpu));
+            let key = Key::Cpu(core.cpu);
+            if !self.order.is_open(&key) && !self.order.turned.remove(&key) {
+                self.order.turned.insert(key.clone());
+            }
+            self.follow = Some(key);
             (self.screen, self.order.grouping) = (Screen::Tree, Grouping::Cpu);
             self.order.search.clear();
         }
@@ -449,8 +453,11 @@ mod tests {
     #[test]
     fn a_core_leads_to_who_is_there() {
         let mut model = model();
+        // Owners are folded, CPUs with them.
+        press(&mut model, &[KeyCode::Char('z')]);
         press(&mut model, &[KeyCode::Char('3'), KeyCode::Down, KeyCode::Enter]);
         assert_eq!((model.screen, chosen(&model).as_str()), (Screen::Tree, "CPU 1*"));
+        assert_eq!(model.lines[model.tree.at].open, Some(true));
         press(&mut model, &[KeyCode::Char('w')]);
         assert!(model.note.is_some_and(|note| note.contains("no CPUs")));
     }
