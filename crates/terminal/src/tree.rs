@@ -102,7 +102,10 @@ impl Column {
     /// Its value for people; `?` for what is not known.
     pub fn text(self, item: &Item) -> String {
         let number = |value: Option<f64>, places: usize| match value {
-            Some(value) if value.is_finite() => format!("{value:.places$}"),
+            // All digits before the point have to find room.
+            Some(value) if value.is_finite() => {
+                format!("{value:.*}", if value < 9999.95 { places } else { 0 })
+            }
             _ => "?".to_owned(),
         };
         let leaf = matches!(item.key, Key::Process(..) | Key::Task(_));

@@ -215,6 +215,15 @@ fn a_history_of_days_says_which_day_the_cursor_is_on() {
 }
 
 #[test]
+fn numbers_keep_the_digits_before_their_point() {
+    let mut model = model(PLAIN);
+    let mut crowded = look();
+    crowded.observation.tasks[4].wait_pct = Some(123_456.7);
+    model.update(Event::Looked(Ok(Box::new(crowded))));
+    assert!(screen(&model, (80, 24)).join("\n").contains(" 123457 "));
+}
+
+#[test]
 fn without_utf8_everything_is_ascii() {
     let mut hostile = look();
     hostile.observation.tasks[4].comm = "größe…日本".into();
