@@ -136,7 +136,9 @@ impl Search {
         let done = self.history.runs();
         let budget = left.map(|left| done + left);
         let reserve = budget.map_or(0, |b| self.rules.reserve(b));
-        if !self.finalists.is_empty() || left.is_some_and(|left| left <= reserve) {
+        // While nothing keeps the constraints there is nothing to compare, and all that is left goes into looking for it.
+        let is_end = left.is_some_and(|left| left <= reserve) && self.history.best().is_some();
+        if !self.finalists.is_empty() || is_end {
             return self.last_round();
         }
         let mut rng =

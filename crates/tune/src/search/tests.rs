@@ -94,6 +94,20 @@ fn the_last_round_takes_turns_includes_the_present_and_decides() {
 }
 
 #[test]
+fn while_nothing_keeps_the_constraints_the_whole_budget_goes_into_looking() {
+    for present in [None, Some(space().at(&[0.0, 0.0, 0.0]))] {
+        let mut search = Search::new(space(), Method::Random, Rules { present, ..Rules::noisy(1) });
+        let mut asked = (1..=30).rev().map_while(|left| {
+            let ask = search.ask(Some(left))?;
+            search.tell(&ask, Outcome { excess: vec![1.0], ..Outcome::of(loss(&ask.point)) });
+            Some(ask.reason)
+        });
+        assert!(asked.by_ref().all(|reason| reason == Reason::New));
+        assert_eq!(search.history().runs(), 30);
+    }
+}
+
+#[test]
 fn losers_are_run_once() {
     let search = run(Method::Bayesian, Rules::noisy(5), 40, 0.1);
     let losers: Vec<&Arm> = search.history().arms().iter().filter(|a| loss(&a.point) > 1.0).collect();
