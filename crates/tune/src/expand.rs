@@ -60,20 +60,17 @@ impl Settings {
     }
 }
 
+/// A number with a fraction. A word that only looks like one is none, such as a version: 3.10 is not 3.1.
+pub(super) fn fraction(text: &str) -> Option<f64> {
+    text.parse::<f64>().ok().filter(|number| number.fract() != 0.0 && number.to_string() == text)
+}
+
 /// A number for people: at most four significant digits after the point.
 fn short(value: &str) -> String {
-    match value.parse::<f64>() {
-        Ok(number) if value.contains('.') && number != 0.0 => {
-            let digits = (3 - number.abs().log10().floor() as i32).clamp(0, 9) as usize;
-            let text = format!("{number:.digits$}");
-            if text.contains('.') {
-                text.trim_end_matches('0').trim_end_matches('.').to_owned()
-            } else {
-                text
-            }
-        }
-        _ => value.to_owned(),
-    }
+    let Some(number) = fraction(value) else { return value.to_owned() };
+    let digits = (3 - number.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{number:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 #[cfg(test)]
@@ -88,6 +85,8 @@ mod tests {
         assert_eq!(Settings::default().with("log", "{dir}/x").in_dir("/t").fill("{log}"), "/t/x");
         assert_eq!(placeholders("{a} { b } {c-d}{}{\"x\"}"), ["a", "c-d"]);
         assert_eq!(Settings::default().with("q", "81.23456789").with("n", "100").words(), "n=100 q=81.23");
+        let words = ["3.10", "1.0", "007", "1e3", "infinity", "nan"];
+        assert_eq!(words.map(short), words);
     }
 
     proptest! {

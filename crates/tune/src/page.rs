@@ -4,6 +4,7 @@ use evenkeel_report::html::{SettingRow, TunePage};
 use evenkeel_report::significant;
 use evenkeel_report::svg::Trial;
 
+use crate::expand::fraction;
 use crate::{Candidate, TrialRecord, Tune, TuneResult};
 
 fn how(result: &TuneResult) -> String {
@@ -23,11 +24,7 @@ fn how(result: &TuneResult) -> String {
 /// A setting's value: whole numbers and words as they are.
 fn setting(candidate: Option<&Candidate>, name: &str) -> Option<String> {
     let text = candidate?.settings.0.get(name)?;
-    Some(match text.parse::<f64>() {
-        Ok(value) if value.fract() != 0.0 => significant(value),
-        Ok(value) => value.to_string(),
-        Err(_) => text.clone(),
-    })
+    Some(fraction(text).map_or_else(|| text.clone(), significant))
 }
 
 fn named(name: &str, unit: &str) -> String {
