@@ -91,13 +91,13 @@ impl Journal {
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(TuneError::Busy(dir.into()));
         }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(fail)?;
-        if *fresh {
-            text.clear();
-        }
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let mut lines = text[..whole].lines();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(fail)?;
+        // A torn end may be torn within a character.
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').filter(|_| !fresh);
+        let whole = end.map_or(0, |end| end + 1);
+        let text = String::from_utf8_lossy(&bytes[..whole]);
+        let mut lines = text.lines();
         let (schema, name, fingerprint) = (SCHEMA.to_owned(), tune.name.clone(), fingerprint(tune));
         let head = Head { schema, name, fingerprint, host: Some(host.clone()) };
         let (mut records, mut differs) = (Vec::new(), None);
@@ -176,8 +176,9 @@ mod tests {
         journal.append(&record(2)).unwrap();
         drop(journal);
         let path = dir.path().join("trials.jsonl");
-        let mut text = fs::read_to_string(&path).unwrap();
-        text.push_str("{\"number\":3,\"sett");
+        let mut text = fs::read(&path).unwrap();
+        text.extend("{\"number\":3,\"settings\":{\"x\":\"ö".bytes());
+        text.pop();
         fs::write(&path, text).unwrap();
         // Another budget is the same search.
         let (mut journal, found) = open(&tune("[budget]\ntrials=9\n"), false).unwrap();
