@@ -28,7 +28,7 @@ pub fn read_beside_cpu(root: &Root, hierarchies: &Hierarchies, path: &str, pid: 
 /// told.
 pub(crate) fn own_network(root: &Root, pid: u32) -> Option<(u64, NetworkUse)> {
     let (own, hosts) = (net::namespace(root, pid)?, net::namespace(root, HOST)?);
-    (own != hosts).then(|| (own, network_of(root, pid)))
+    (own != hosts).then(|| (own, used(net::read(root, pid).unwrap_or_default())))
 }
 
 /// The process that is in the host's namespace.
@@ -36,11 +36,10 @@ const HOST: u32 = 1;
 
 /// Of the host's network namespace.
 pub fn read_host_network(root: &Root) -> NetworkUse {
-    network_of(root, HOST)
+    used(net::read_host(root).unwrap_or_default())
 }
 
-fn network_of(root: &Root, pid: u32) -> NetworkUse {
-    let counted = net::read(root, pid).unwrap_or_default();
+fn used(counted: net::Counters) -> NetworkUse {
     NetworkUse {
         net_received_bytes: counted.received_bytes,
         net_sent_bytes: counted.sent_bytes,
