@@ -4,8 +4,7 @@
 /// sequences. Control characters, and those that turn the direction of writing, become a replacement character; ends of
 /// lines stay.
 pub fn printable(text: &str) -> String {
-    let turns =
-        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if (c.is_control() && c != '\n') || turns(c) { '\u{fffd}' } else { c }).collect()
 }
 
@@ -104,6 +103,7 @@ mod tests {
             printable("a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7f}"),
             "a\u{fffd}[2Jb\u{fffd}\u{fffd}c\u{fffd}d\u{fffd}"
         );
+        assert_eq!(printable("a\u{61c}b\u{200f}"), "a\u{fffd}b\u{fffd}");
         assert_eq!(printable("Größe\n日本"), "Größe\n日本");
     }
 }
