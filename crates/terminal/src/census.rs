@@ -143,6 +143,14 @@ impl Census {
             item.numbers.wait = item.numbers.wait.map(|sum| sum + ended.wait_pct);
             item.busy = true;
         }
+        // A service is held back by its quota, and by one further up for no longer than it waited. What is in it has its own line.
+        let own: Vec<Option<f64>> = observation.groups.iter().map(|group| group.throttled_pct).collect();
+        for (at, group) in (0..).zip(&observation.groups) {
+            if let Some(service) = census.by_key.get(&Key::Service(group.path.clone())) {
+                let numbers = &mut census.items[*service].numbers;
+                numbers.throttled = observation.held_back_in(&own, at, numbers.wait);
+            }
+        }
         census.cpus(observation);
         census
     }
@@ -296,14 +304,7 @@ impl Census {
             owner: String::new(),
             core: None,
             // Its tasks are added one by one.
-            numbers: Numbers {
-                wait: Some(0.0),
-                throttled: match group {
-                    Some(group) => group.throttled_pct,
-                    None => Some(0.0),
-                },
-                ..Numbers::default()
-            },
+            numbers: Numbers { wait: Some(0.0), throttled: Some(0.0), ..Numbers::default() },
             class: String::new(),
             limits: limits(group),
             busy: false,
@@ -318,11 +319,8 @@ impl Census {
         if matches!(item.key, Key::Service(_) | Key::Kernel | Key::Unplaced) {
             item.numbers.cpu += row.task.cpu_pct;
             item.numbers.wait = item.numbers.wait.zip(row.task.wait_pct).map(|(sum, wait)| sum + wait);
-            // A service has its cgroup's own figure.
-            if !matches!(item.key, Key::Service(_)) {
-                item.numbers.throttled =
-                    item.numbers.throttled.zip(row.throttled_pct).map(|(sum, pct)| sum + pct);
-            }
+            item.numbers.throttled =
+                item.numbers.throttled.zip(row.throttled_pct).map(|(sum, pct)| sum + pct);
             item.busy |= row.busy();
         }
     }
@@ -396,6 +394,22 @@ mod tests {
         let service = census.get(&Key::Service("/system.slice/cron.service".into()));
         let numbers = service.map(|item| item.numbers);
         assert_eq!(numbers.map(|n| (n.cpu, n.wait, n.throttled)), Some((5.0, Some(2.0), Some(0.0))));
+    }
+
+    #[test]
+    fn a_quota_further_up_holds_a_service_back_for_no_longer_than_it_waited() {
+        let mut look = look();
+        look.observation.groups[3].throttled_pct = Some(40.0);
+        look.observation.groups[4].parent = Some(3);
+        let throttled = |look: &crate::errand::Look| {
+            let census = Census::new(&look.observation);
+            census.get(&Key::Service("/system.slice/cron.service".into()))?.numbers.throttled
+        };
+        assert_eq!(throttled(&look), Some(2.0));
+        look.observation.tasks[4].wait_pct = Some(90.0);
+        assert_eq!(throttled(&look), Some(40.0));
+        look.observation.groups[4].throttled_pct = Some(50.0);
+        assert_eq!(throttled(&look), Some(50.0));
     }
 
     #[test]
