@@ -244,7 +244,8 @@ pub struct BesideCpu {
     pub network: NetworkUse,
 }
 
-/// What a network namespace transferred since it was made. What is not told is `None`.
+/// What a network namespace transferred since it was made; of the host's only cards count, where there are any. What is not told is
+/// `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkUse {
     /// Bytes received by all interfaces but the loopback.
