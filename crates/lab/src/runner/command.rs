@@ -63,7 +63,7 @@ pub(super) fn run_once(words: &[String], stop: &AtomicBool) -> Result<(RunRecord
     let (output, errors) = (text(output), text(errors));
     let exit_status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     let note = (exit_status != 0 && !stop.load(Ordering::Relaxed)).then(|| {
-        let said = errors.lines().chain(output.lines()).rfind(|line| !line.trim().is_empty()).unwrap_or("");
+        let said = output.lines().chain(errors.lines()).rfind(|line| !line.trim().is_empty()).unwrap_or("");
         let said: String = said.chars().take(200).collect();
         format!("{program} ended with status {exit_status}{}{said}", if said.is_empty() { "" } else { ": " })
     });
@@ -293,6 +293,15 @@ mod tests {
         let begun = Instant::now();
         let (_, note) = run_once(&words, &stop).unwrap();
         assert!(note.unwrap().contains("said") && begun.elapsed() < Duration::from_secs(3));
+    }
+
+    #[test]
+    fn what_a_command_says_of_its_failure_comes_before_what_it_printed() {
+        let stop = AtomicBool::new(false);
+        let note =
+            |script: &str| run_once(&["sh", "-c", script].map(str::to_owned), &stop).unwrap().1.unwrap();
+        assert!(note("echo no such file >&2; echo done; exit 1").ends_with("status 1: no such file"));
+        assert!(note("echo done; exit 1").ends_with("status 1: done"));
     }
 
     #[test]
