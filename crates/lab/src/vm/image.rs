@@ -78,7 +78,7 @@ pub fn kernel(cache: &Path) -> Result<PathBuf, VmError> {
 
 fn newest_kernel(boot: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(boot).ok()?.flatten().map(|entry| entry.path());
-    let mut kernels: Vec<PathBuf> = entries
+    entries
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")))
         .filter(|path| File::open(path).is_ok())
         // A kernel whose drivers are not there has no network.
@@ -86,9 +86,13 @@ fn newest_kernel(boot: &Path) -> Option<PathBuf> {
             let release = path.file_name().unwrap_or_default().to_string_lossy().replace("vmlinuz-", "");
             !module_files(path, &release).is_empty()
         })
-        .collect();
-    kernels.sort();
-    kernels.pop()
+        .max_by_key(|path| (numbers(path), path.clone()))
+}
+
+/// The numbers in a kernel's name: as text 6.9 comes after 6.12.
+fn numbers(kernel: &Path) -> Vec<u64> {
+    let name = kernel.file_name().unwrap_or_default().to_string_lossy();
+    name.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
 }
 
 /// Downloads the distribution's kernel for virtual machines and unpacks what is needed; nothing is installed.
@@ -265,5 +269,14 @@ mod tests {
         let names: Vec<_> = module_files(&kernel, "6.9").into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["virtio_pci", "failover", "virtio_net"]);
         assert_eq!(newest_kernel(&dir.path().join("boot")), Some(kernel));
+        for (newer, than) in [("6.12", "6.9"), ("6.12.0-18-amd64", "6.12.0-9-amd64")] {
+            for release in [newer, than] {
+                let module = format!("{release}/kernel/drivers/virtio/virtio_pci.ko");
+                evenkeel_linux::testing::lay(&dir.path().join("lib/modules"), &[(&module, "x")]);
+                fs::write(dir.path().join(format!("boot/vmlinuz-{release}")), "k").unwrap();
+            }
+            let newer = dir.path().join(format!("boot/vmlinuz-{newer}"));
+            assert_eq!(newest_kernel(&dir.path().join("boot")), Some(newer));
+        }
     }
 }
