@@ -18,7 +18,7 @@ use crate::net::wiring::Nic;
 use crate::runner::{Bench, Passes, Run, RunError, facts};
 use crate::tenant::{Layout, Starter};
 use crate::vm::VmError;
-use crate::vm::machine::VmThread;
+use crate::vm::machine::{Accel, VmThread};
 use crate::vm::nic::{VmNic, free_functions};
 use crate::vm::scene::{CpuScene, Stock, VmScene};
 use evenkeel_workload::Kind as Load;
@@ -80,7 +80,7 @@ impl Bench for Tenants<'_, '_> {
         let mut requirements = Vec::from_iter(vhost(self.options, &self.points));
         if self.points.iter().any(|point| point.rps) {
             let set = (self.tools.flow_table)(true);
-            let _ = (self.tools.flow_table)(false);
+            let set = set.and((self.tools.flow_table)(false));
             requirements.push(Requirement::new(
                 "rfs-table",
                 Some(set.is_ok()),
@@ -112,7 +112,8 @@ impl Bench for Tenants<'_, '_> {
         let cell = Cell::measure(index, repetition, self.stop, |measured| self.measure(&point, measured));
         if let Some(stock) = self.stock.as_ref().filter(|_| record.requirements.iter().all(|r| r.name != KVM))
         {
-            record.requirements.push(kvm(stock));
+            let stock = stock.as_ref().map(|stock| (stock.accel, stock.why.as_str(), stock.kernel()));
+            record.requirements.push(kvm(stock.map_err(String::as_str)));
         }
         Ok(cell)
     }
@@ -135,14 +136,14 @@ fn vhost(options: &Options, points: &[Point]) -> Option<Requirement> {
     })
 }
 
-fn kvm(stock: &Result<Stock, String>) -> Requirement {
+/// Of what machines share: what runs them, why it is not KVM where that was tried, and their kernel.
+fn kvm(stock: Result<(Accel, &str, &str), &str>) -> Requirement {
     let (met, evidence) = match stock {
-        Ok(stock) => {
-            let why = if stock.why.is_empty() { String::new() } else { format!(": {}", stock.why) };
-            let how = stock.accel.describe();
-            (Some(stock.why.is_empty()), format!("{how}{why}; guests run Linux {}", stock.kernel()))
+        Ok((accel, why, kernel)) => {
+            let tried = if why.is_empty() { String::new() } else { format!(": {why}") };
+            (Some(accel == Accel::Kvm), format!("{}{tried}; guests run Linux {kernel}", accel.describe()))
         }
-        Err(why) => (None, why.clone()),
+        Err(why) => (None, why.to_owned()),
     };
     Requirement::new(
         KVM,
@@ -308,6 +309,29 @@ fn computing(tenants: &[(String, u64, u32)], timing: Timing, cpus: Option<CpuSet
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machines_that_were_to_be_emulated_do_not_have_kvm() {
+        let met = |accel, why| kvm(Ok((accel, why, "6.12"))).met;
+        assert_eq!(met(Accel::Kvm, ""), Some(true));
+        assert_eq!((met(Accel::Tcg, "/dev/kvm: none"), met(Accel::Tcg, "")), (Some(false), Some(false)));
+        assert_eq!(kvm(Err("no kernel")).met, None);
+    }
+
+    #[test]
+    fn a_table_of_flows_that_could_not_be_restored_is_not_said_to_have_been() {
+        let options = Options::defaults(Which::TenantsNet, true, 2);
+        let points = options.points().unwrap();
+        assert!(points.iter().any(|point| point.rps));
+        let mut flow_table = |set| if set { Ok(()) } else { Err("read-only".to_owned()) };
+        let (here, stop) = (Path::new("/"), AtomicBool::new(false));
+        let tools = Tools { binary: here, cache: here, topology: None, flow_table: &mut flow_table };
+        let options = &options;
+        let mut bench = Tenants { options, points, tools, stop: &stop, cpus: usable_cpus(), stock: None };
+        let record = bench.begin();
+        let table = record.requirements.iter().find(|r| r.name == "rfs-table").unwrap();
+        assert!(table.met == Some(false) && table.evidence.contains("read-only"), "{table:?}");
+    }
 
     #[test]
     fn vhost_net_is_missed_by_machines_alone() {
