@@ -1,8 +1,8 @@
 //! `ask`: asks a service at instants set beforehand, whatever came of earlier requests (an open loop), and measures each
 //! answer from the instant at which its request was due. An event is one answer.
 //!
-//! Any protocol whose answers are all as long as the first: redis, memcached, HTTP. Each thread has a connection of its own.
-//! What is not answered a second after the end counts with the time it has waited.
+//! Any protocol whose answers are all as long as the first: redis, memcached, HTTP. Their length is learnt before the start.
+//! Each thread has a connection of its own. What is not answered a second after the end counts with the time it has waited.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -47,6 +47,10 @@ pub struct Ask {
     /// Seed of the periods' random numbers; the same seed gives the same periods.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Bytes of an answer.
+    #[arg(skip)]
+    #[serde(skip)]
+    answer: usize,
     /// What its threads measured.
     #[arg(skip)]
     #[serde(skip)]
@@ -57,7 +61,7 @@ impl Ask {
     /// A request each period, drawn within half of it.
     pub fn new(address: impl Into<String>, request: impl Into<String>, period: Duration) -> Self {
         let (address, request) = (address.into(), request.into());
-        Self { address, request, period, jitter: 50.0, seed: 1, counted: Counted::default() }
+        Self { address, request, period, jitter: 50.0, seed: 1, answer: 0, counted: Counted::default() }
     }
 }
 
@@ -123,7 +127,6 @@ impl Socket {
                 Err(error) => return Err(error),
             }
         }
-        self.blocking(None)?;
         if length == 0 { Err(ErrorKind::ConnectionReset.into()) } else { Ok(length) }
     }
 }
@@ -236,17 +239,22 @@ impl Asking<'_> {
 }
 
 impl Ask {
+    fn failed(&self) -> impl FnOnce(io::Error) -> LoadError {
+        let what = format!("asking the service at {}", self.address);
+        |error| LoadError::system(what, error)
+    }
+
     fn ask(&self, context: &mut Context<'_>) -> io::Result<FlowCounts> {
         let request = unescaped(&self.request);
         let (thread, threads) = (context.thread(), context.threads().max(1));
-        let mut socket = Socket::open(&self.address)?;
+        let socket = Socket::open(&self.address)?;
+        socket.blocking(None)?;
         let mut buffer = vec![0; 1 << 16];
-        let answer = socket.first(&request, &mut buffer)?;
         let apart = duration_ns(self.period) / u64::from(threads) * u64::from(thread);
         let mut asking = Asking {
             socket,
             request: &request,
-            answer,
+            answer: self.answer,
             periods: Periods::new(self.period, self.jitter, 0.0, (self.seed, thread)),
             due: monotonic_ns() + apart,
             part: 0,
@@ -292,10 +300,14 @@ impl Workload for Ask {
         check_schedule(self.period, self.jitter)
     }
 
+    fn prepare(&mut self, _threads: u32) -> Result<(), LoadError> {
+        let first = |mut socket: Socket| socket.first(&unescaped(&self.request), &mut vec![0; 1 << 16]);
+        self.answer = Socket::open(&self.address).and_then(first).map_err(self.failed())?;
+        Ok(())
+    }
+
     fn run(&self, context: &mut Context<'_>) -> Result<(), LoadError> {
-        let asked = self.ask(context);
-        let counts =
-            asked.map_err(|e| LoadError::system(format!("asking the service at {}", self.address), e))?;
+        let counts = self.ask(context).map_err(self.failed())?;
         self.counted.add(context.thread(), counts);
         Ok(())
     }
@@ -331,14 +343,17 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                let mut flow = listener.accept().unwrap().0;
                 let mut request = [0; 4];
                 let mut seen = 0;
-                while flow.read_exact(&mut request).is_ok() {
-                    assert_eq!(&request, b"ab\r\n");
-                    seen += 1;
-                    if seen <= answers && flow.write_all(b"answer").is_err() {
-                        return;
+                // The first connection tells how long an answer is.
+                for _ in 0..2 {
+                    let mut flow = listener.accept().unwrap().0;
+                    while flow.read_exact(&mut request).is_ok() {
+                        assert_eq!(&request, b"ab\r\n");
+                        seen += 1;
+                        if seen <= answers && flow.write_all(b"answer").is_err() {
+                            return;
+                        }
                     }
                 }
             });
@@ -356,6 +371,8 @@ mod tests {
         let flows = report.flows.unwrap();
         assert_eq!((flows.flows[0].transactions, flows.unanswered()), (report.events, 0));
         assert!((1..=200).contains(&report.events), "{}", report.events);
+        // How long an answer is was learnt before.
+        assert!(report.events > 150, "{}", report.events);
         assert_eq!(asked(usize::MAX, 60.0, Some(7)).events, 7);
     }
 
