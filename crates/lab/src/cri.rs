@@ -190,12 +190,13 @@ impl Cri {
 /// From the runtime's configuration, as containerd tells it.
 pub(crate) fn setup_of(config: serde_json::Value) -> Setup {
     let text = |value: &serde_json::Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    let runtimes = config["containerd"]["runtimes"].as_object();
-    let per_runtime =
-        runtimes.is_some_and(|all| all.values().any(|runtime| runtime["options"]["SystemdCgroup"] == true));
+    let containerd = &config["containerd"];
+    // Pods that name no runtime get this one.
+    let runtime = containerd["defaultRuntimeName"].as_str().unwrap_or("runc");
+    let of_runtime = containerd["runtimes"][runtime]["options"]["SystemdCgroup"] == true;
     Setup {
         sandbox_image: text(&config["sandboxImage"]),
-        systemd: config["systemdCgroup"] == true || per_runtime,
+        systemd: config["systemdCgroup"] == true || of_runtime,
     }
 }
 
@@ -216,6 +217,11 @@ mod tests {
             "containerd": {"runtimes": {"runc": {"options": {"SystemdCgroup": true}}}},
         });
         assert_eq!(setup_of(config), Setup { sandbox_image: Some("local/pause:1".into()), systemd: true });
+        let other = serde_json::json!({"containerd": {
+            "defaultRuntimeName": "runc",
+            "runtimes": {"runc": {"options": {"SystemdCgroup": false}}, "gpu": {"options": {"SystemdCgroup": true}}},
+        }});
+        assert!(!setup_of(other).systemd, "pods run by the default runtime");
         let nothing = Setup { sandbox_image: None, systemd: false };
         assert_eq!(setup_of(serde_json::Value::Null), nothing);
         assert_eq!(setup_of(serde_json::json!({"sandboxImage": ""})), nothing);
