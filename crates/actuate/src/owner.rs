@@ -92,10 +92,13 @@ impl Run for RunProgram {
             match child.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
                 Ok(Some(status)) => {
-                    let mut said = String::new();
-                    if let Some(stderr) = child.stderr.take() {
-                        let _ = stderr.take(1000).read_to_string(&mut said);
-                    }
+                    let mut said = [0; 1000];
+                    let length = child.stderr.take().map_or(0, |mut stderr| {
+                        // Whoever the program leaves behind holds it open.
+                        let _ = rustix::io::ioctl_fionbio(&stderr, true);
+                        stderr.read(&mut said).unwrap_or(0)
+                    });
+                    let said = String::from_utf8_lossy(&said[..length]);
                     return Err(format!("{program}: {} ({status})", said.trim()));
                 }
                 Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
@@ -460,5 +463,16 @@ mod tests {
         let said = RunProgram.run("sh", &["-c".into(), "echo why >&2; exit 3".into()]).unwrap_err();
         assert!(said.contains("why") && said.contains('3'), "{said}");
         assert!(RunProgram.run("/nonexistent/program", &[]).is_err());
+    }
+
+    #[test]
+    fn neither_who_is_left_behind_nor_what_is_no_utf8_hides_why_a_program_failed() {
+        let began = Instant::now();
+        for script in ["sleep 8 & exit 3", "sleep 8 & echo why >&2; exit 3", r"printf 'why\377' >&2; exit 3"]
+        {
+            let said = RunProgram.run("sh", &["-c".into(), script.into()]).unwrap_err();
+            assert!(said.contains("why") == script.contains("why") && said.contains('3'), "{script}: {said}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     }
 }
