@@ -434,7 +434,10 @@ fn follow_exec<K: Kernel>(
         wrote.clone_from(&own.wrote);
     }
     wrote.extend(entry.wrote.iter().cloned());
-    let taken = Entry { target, origin, wrote, journaled: 0, state: State::Ours(present), ..entry.clone() };
+    // The journal says neither of them of the main thread yet.
+    let (journaled, lent) = (0, CpuSet::new());
+    let taken =
+        Entry { target, origin, wrote, journaled, lent, state: State::Ours(present), ..entry.clone() };
     entries[index].state = State::Gone;
     let place = own.unwrap_or(entries.len());
     match own {

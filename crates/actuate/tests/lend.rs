@@ -3,7 +3,7 @@
 
 use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium, World};
 use evenkeel_actuate::{Actuator, Options, all_cpus, restore_on};
-use evenkeel_base::{CpuSet, Knob, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId};
+use evenkeel_base::{Change, CpuSet, Knob, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId};
 
 fn actuator(world: &World) -> Actuator<FakeKernel> {
     let medium = Box::new(FakeMedium(world.clone()));
@@ -131,5 +131,26 @@ fn who_leaves_settings_in_place_leaves_loans_known() {
     pin(&world, task, 3);
     restore(&world);
     assert_eq!(affinity(&world, task), Setting::Affinity(all_cpus()));
+    assert_eq!(world.journal(), None);
+}
+
+#[test]
+fn a_thread_that_took_the_main_threads_place_is_lent_as_that() {
+    let world = World::new(4);
+    let main = world.add_task(10, 1);
+    let thread = world.add_thread(10, 11, 1);
+    let mut actuator = actuator(&world);
+    actuator.lend(&[thread], &CpuSet::first_n(4)).unwrap();
+    let to = Setting::Affinity("0-1".parse().unwrap());
+    let change = Change { target: Target::Task(thread), to, why: String::new() };
+    actuator.set(&Plan { changes: vec![change], ..Plan::default() }, &|_| true);
+    world.happen(Event::Exec(11));
+    actuator.set(&Plan::default(), &|_| true);
+    assert_eq!(affinity(&world, main), Setting::Affinity(all_cpus()));
+    assert_eq!(actuator.lend(&[main], &CpuSet::first_n(4)).unwrap().len(), 1);
+    drop(actuator);
+    pin(&world, main, 3);
+    restore(&world);
+    assert_eq!(affinity(&world, main), Setting::Affinity(all_cpus()));
     assert_eq!(world.journal(), None);
 }
