@@ -222,8 +222,15 @@ impl<K: Kernel> Search<'_, K> {
 
     /// What it is to have if it is an orphan; `top` is the process its chain of parents ends with.
     fn by_lost_parent(&mut self, seen: &Seen<'_>, top: u32) -> Result<Option<(Setting, u64)>, KernelError> {
+        let ended = |error| match error {
+            // Whose parent that was has another one now, and is to be looked at again.
+            KernelError::Gone => {
+                KernelError::Io { path: format!("/proc/{top}"), error: "has just ended".to_owned() }
+            }
+            other => other,
+        };
         // A child of a living process that takes in no orphans was born there: it is no child of a tuned task.
-        if top > 1 && !self.kernel.identity(top)?.reaper {
+        if top > 1 && !self.kernel.identity(top).map_err(ended)?.reaper {
             return Ok(None);
         }
         if is_ordinary(seen) {

@@ -298,6 +298,22 @@ fn orphans_with_what_every_task_has_are_told_by_their_process_group() {
 }
 
 #[test]
+fn whose_parent_ends_meanwhile_is_an_orphan_or_unseen() {
+    for at in 0..20 {
+        let (world, id) = world();
+        world.change(5, |facts| facts.reaper = true);
+        let entries = [tuned(&world, id, nice(3), batch(5))];
+        fork(&world, 10, 100);
+        world.run_another_program(100);
+        world.change(100, |facts| facts.ppid = 5);
+        world.at(world.operations() + at, Event::Vanish(5));
+        let found = find(&mut kernel(&world), &entries, 0).unwrap();
+        let is_unseen = found.unseen.iter().any(|who| who.starts_with("sched of 100"));
+        assert!(found.entries.len() == 1 || is_unseen, "{at}: {found:?}");
+    }
+}
+
+#[test]
 fn ancestors_are_followed_upwards_once_and_not_for_ever() {
     let of = |world: &World, tid: u32| {
         let mut kernel = kernel(world);
