@@ -38,8 +38,8 @@ const CALM: f64 = 0.02;
 const RECHECK_TIMES: f64 = 1.5;
 /// How long the scope is studied.
 const LOOK: Duration = Duration::from_secs(1);
-/// The same where a quota holds a service back: in some seconds it uses all of it, whatever its mean, by which it is judged what may
-/// help.
+/// The same where a service has a quota: in some seconds it uses all of it, in some it is not held back, and what may help is judged by its
+/// mean.
 const LOOK_AT_QUOTA: Duration = Duration::from_secs(5);
 
 /// Where services count: what is long for them is long in a short window, too, and while a window under the default lasts they
@@ -137,10 +137,11 @@ impl Agent {
     fn decided(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
         let Some(mut studied) = self.study(LOOK, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
         let mut looked = LOOK;
-        if self.holds_back_services(&studied.observation) {
-            let Some(longer) = self.study(LOOK_AT_QUOTA, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
+        if self.limits_services(&studied.observation) {
+            let time = LOOK_AT_QUOTA.min(self.config.decide_within / 4);
+            let Some(longer) = self.study(time, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
             studied = longer;
-            looked += LOOK_AT_QUOTA;
+            looked += time;
         }
         let found = self.found(studied.observation);
         let seen = (studied.summary.clone(), studied.protected, studied.span);
