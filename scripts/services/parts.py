@@ -258,11 +258,11 @@ class Workspace:
         return True
 
     def decide(self, evenkeel, load, seconds, of=None):
-        """Has `run` decide while `load` asks the service, which ends then; after how long, and what it kept."""
+        """Has `run` decide while `load` asks the service, which ends then; after how long, what it kept, and all it said."""
         began = time.monotonic()
         self.start_run(evenkeel, of=of)
         self.wait_until(self.kept, seconds)
-        found = {"decided_s": time.monotonic() - began, "kept": self.kept() or "nothing is kept"}
+        found = {"decided_s": time.monotonic() - began, "kept": self.kept() or "nothing is kept", "said": self.said()}
         load.kill()
         load.wait()
         return found

@@ -32,8 +32,8 @@ impl Results {
     }
 }
 
-/// Guests at a time: booting and looking keep one CPU busy, whatever number of them a guest has.
-const AT_A_TIME: usize = 2;
+/// Guests at a time: booting and looking keep one CPU busy, whatever number of them a guest has, and scenarios wait now and then.
+const AT_A_TIME: usize = 3;
 
 /// How many there are.
 static GUESTS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
@@ -226,7 +226,9 @@ fn the_machine_is_what_was_asked_for_and_topology_shows_it() {
     assert!(svg.contains("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
 }
 
+/// On 6.1; on 6.12 `kernels` does the same, for every run.
 #[test]
+#[ignore = "make test-vm runs it: minutes"]
 fn the_loop_changes_things_and_everything_is_put_back() {
     // That the state is as found after `run`, and after `kill -9` and `restore`, the scenario itself compares.
     let results = scenario("loop");

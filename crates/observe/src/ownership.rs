@@ -93,82 +93,93 @@ fn pod_uid(part: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rstest::rstest;
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     const UID: &str = "5f3c2a10-9b1e-4c57-8d34-0a1b2c3d4e5f";
 
-    #[rstest]
-    #[case("/docker/ID", "docker", "/docker/ID")]
-    #[case("/system.slice/docker-ID.scope/init.scope", "docker", "/system.slice/docker-ID.scope")]
-    #[case("/kubepods/burstable/podUID/ID", "containerd", "/kubepods/burstable/podUID/ID")]
-    #[case("/kubepods.slice/kubepods-podUNDER.slice/cri-containerd-ID.scope", "containerd", "")]
-    #[case(
-        "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podUNDER.slice/crio-ID.scope",
-        "cri-o",
-        ""
-    )]
-    #[case("/kubepods/podUID/crio-ID", "cri-o", "")]
-    #[case("/machine.slice/libpod-ID.scope/container", "podman", "/machine.slice/libpod-ID.scope")]
-    #[case("/libpod_parent/libpod-ID", "podman", "")]
-    #[case(
-        "/system.slice/containerd.service/kubepods-burstable-podUNDER.slice:cri-containerd:ID",
-        "containerd",
-        ""
-    )]
-    #[case("/somewhere/ID", "cgroup", "")]
-    #[case(
-        "/docker/1111111111111111111111111111111111111111111111111111111111111111/docker/ID",
-        "docker",
-        ""
-    )]
-    fn containers_by_path(#[case] path: &str, #[case] runtime: &str, #[case] own: &str) {
-        let fill =
-            |text: &str| text.replace("UNDER", &UID.replace('-', "_")).replace("UID", UID).replace("ID", ID);
-        let owner = classify(&fill(path));
-        let container = owner.container.unwrap();
-        assert_eq!((container.id.as_str(), container.runtime.as_str()), (ID, runtime));
-        if !own.is_empty() {
-            assert_eq!(container.path, fill(own));
+    #[test]
+    fn containers_by_path() {
+        for (path, runtime, own) in [
+            ("/docker/ID", "docker", "/docker/ID"),
+            ("/system.slice/docker-ID.scope/init.scope", "docker", "/system.slice/docker-ID.scope"),
+            ("/kubepods/burstable/podUID/ID", "containerd", "/kubepods/burstable/podUID/ID"),
+            ("/kubepods.slice/kubepods-podUNDER.slice/cri-containerd-ID.scope", "containerd", ""),
+            (
+                "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podUNDER.slice/crio-ID.scope",
+                "cri-o",
+                "",
+            ),
+            ("/kubepods/podUID/crio-ID", "cri-o", ""),
+            ("/machine.slice/libpod-ID.scope/container", "podman", "/machine.slice/libpod-ID.scope"),
+            ("/libpod_parent/libpod-ID", "podman", ""),
+            (
+                "/system.slice/containerd.service/kubepods-burstable-podUNDER.slice:cri-containerd:ID",
+                "containerd",
+                "",
+            ),
+            ("/somewhere/ID", "cgroup", ""),
+            (
+                "/docker/1111111111111111111111111111111111111111111111111111111111111111/docker/ID",
+                "docker",
+                "",
+            ),
+        ] {
+            let fill = |text: &str| {
+                text.replace("UNDER", &UID.replace('-', "_")).replace("UID", UID).replace("ID", ID)
+            };
+            let owner = classify(&fill(path));
+            let container = owner.container.unwrap();
+            assert_eq!((container.id.as_str(), container.runtime.as_str()), (ID, runtime));
+            if !own.is_empty() {
+                assert_eq!(container.path, fill(own));
+            }
+            let in_pod = path.contains("/pod") || path.contains("podUNDER.slice/");
+            assert_eq!(owner.pod.is_some(), in_pod, "{path}");
+            assert!(owner.pod.is_none_or(|pod| pod.uid == UID));
         }
-        let in_pod = path.contains("/pod") || path.contains("podUNDER.slice/");
-        assert_eq!(owner.pod.is_some(), in_pod, "{path}");
-        assert!(owner.pod.is_none_or(|pod| pod.uid == UID));
     }
 
-    #[rstest]
-    #[case("/lxc/web", "web", "lxc")]
-    #[case("/lxc.payload.web/system.slice/x.service", "web", "lxc")]
-    #[case("/machine.slice/machine-deb\\x2d12.scope", "deb-12", "systemd")]
-    fn named_containers(#[case] path: &str, #[case] id: &str, #[case] runtime: &str) {
-        let container = classify(path).container.unwrap();
-        assert_eq!((container.id.as_str(), container.runtime.as_str()), (id, runtime));
+    #[test]
+    fn named_containers() {
+        for (path, id, runtime) in [
+            ("/lxc/web", "web", "lxc"),
+            ("/lxc.payload.web/system.slice/x.service", "web", "lxc"),
+            ("/machine.slice/machine-deb\\x2d12.scope", "deb-12", "systemd"),
+        ] {
+            let container = classify(path).container.unwrap();
+            assert_eq!((container.id.as_str(), container.runtime.as_str()), (id, runtime));
+        }
     }
 
-    #[rstest]
-    #[case("/machine.slice/machine-qemu\\x2d3\\x2dweb\\x2d1.scope/libvirt/vcpu0", "web-1")]
-    #[case("/machine/qemu-1-db.libvirt-qemu/emulator", "db")]
-    fn machines(#[case] path: &str, #[case] name: &str) {
-        let owner = classify(path);
-        assert_eq!((owner.machine.as_deref(), owner.container), (Some(name), None));
-        let own = machine_group(path).unwrap();
-        assert!(
-            path.starts_with(own) && own.ends_with(if own.contains(".scope") { ".scope" } else { "-qemu" })
-        );
+    #[test]
+    fn machines() {
+        for (path, name) in [
+            ("/machine.slice/machine-qemu\\x2d3\\x2dweb\\x2d1.scope/libvirt/vcpu0", "web-1"),
+            ("/machine/qemu-1-db.libvirt-qemu/emulator", "db"),
+        ] {
+            let owner = classify(path);
+            assert_eq!((owner.machine.as_deref(), owner.container), (Some(name), None));
+            let own = machine_group(path).unwrap();
+            assert!(
+                path.starts_with(own)
+                    && own.ends_with(if own.contains(".scope") { ".scope" } else { "-qemu" })
+            );
+        }
     }
 
-    #[rstest]
-    #[case("/")]
-    #[case("/user.slice/user-0.slice/session-1.scope")]
-    #[case("/system.slice/docker.service")]
-    #[case(
-        "/system.slice/crio-conmon-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope"
-    )]
-    #[case("/kubepods/burstable")]
-    #[case("/podium")]
-    fn not_containers(#[case] path: &str) {
-        let owner = classify(path);
-        assert_eq!((owner.container, owner.pod), (None, None));
+    #[test]
+    fn not_containers() {
+        for path in [
+            "/",
+            "/user.slice/user-0.slice/session-1.scope",
+            "/system.slice/docker.service",
+            "/system.slice/crio-conmon-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope",
+            "/kubepods/burstable",
+            "/podium",
+        ] {
+            let owner = classify(path);
+            assert_eq!((owner.container, owner.pod), (None, None));
+        }
     }
 
     #[test]
