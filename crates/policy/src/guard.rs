@@ -70,9 +70,10 @@ impl GuardLimits {
     /// The same of a doubt. Of CPU that somebody does not get the estimate says little, for he may want less.
     pub(crate) fn is_beyond(&self, doubt: &Doubt) -> bool {
         let Doubt { before, after, .. } = *doubt;
+        let more = if doubt.subject == Subject::Rest { self.min_cpu_pct / 100.0 } else { 0.0 };
         match doubt.harm {
             Harm::Cpu => false,
-            Harm::Wait => self.seems_to_hurt(before, after),
+            Harm::Wait => self.seems_to_hurt(before, after - more),
             Harm::Tail => after > self.tail_share && after > before * self.tail_share / TAIL,
         }
     }
@@ -86,7 +87,7 @@ pub enum Subject {
     Pool(Option<Owner>),
     /// A container, virtual machine or top-level cgroup outside the scope.
     Outside(Owner),
-    /// What is small outside the scope, together: it may lose [`GuardLimits::min_cpu_pct`] more.
+    /// What is small outside the scope, together: it may lose [`GuardLimits::min_cpu_pct`] more, and wait so much longer.
     Rest,
     /// A scope that is protected by name.
     Protected(String),

@@ -50,6 +50,7 @@ fn limits_are_those_of_each() {
     assert_eq!(harms(&[(1, 20.0, 0.2)], &[(1, 18.4, 0.2)]), []);
     assert_eq!(harms(&[(100, 20.0, 0.2)], &[(100, 18.4, 0.2)]).len(), 0, "it did not wait: it wanted less");
     assert_eq!(harms(&[(100, 20.0, 0.2)], &[(100, 18.4, 1.9)])[0], (Harm::Cpu, true));
+    assert_eq!(harms(&[(100, 20.0, 10.0)], &[(100, 16.0, 10.0)]).len(), 0, "nor longer for less");
     assert_eq!(harms(&[(1, 20.0, 4.0)], &[(1, 15.0, 9.0)])[0], (Harm::Cpu, true));
     // Of the time in which it is runnable it gets 83 and 78 %: 7 % less.
     assert_eq!(harms(&[(1, 20.0, 4.0)], &[(1, 18.4, 5.3)]), []);
@@ -196,15 +197,9 @@ fn alone(tid: u32, got: f64, waited: f64, windows: usize) -> Vec<Summary> {
 #[test]
 fn harm_is_suspected_beyond_the_limit_and_some_more() {
     let limits = GuardLimits::default();
-    let doubt = |harm, before, after| Doubt {
-        subject: Subject::Rest,
-        harm,
-        before,
-        after,
-        proved: false,
-        detail: None,
-    };
-    let beyond = |harm, before, after| limits.is_beyond(&doubt(harm, before, after));
+    let doubt =
+        |subject, harm, before, after| Doubt { subject, harm, before, after, proved: false, detail: None };
+    let beyond = |harm, before, after| limits.is_beyond(&doubt(Subject::Pool(None), harm, before, after));
     assert!(!beyond(Harm::Cpu, 100.0, 0.0), "he may want less");
     // 1.3 times 1.5 times as long.
     assert!(!beyond(Harm::Wait, 2.0, 1.3 * 3.0) && beyond(Harm::Wait, 2.0, (1.3f64 * 3.0).next_up()));
@@ -212,6 +207,8 @@ fn harm_is_suspected_beyond_the_limit_and_some_more() {
         !beyond(Harm::Wait, 0.0, 1.3 * 0.03) && beyond(Harm::Wait, 0.0, 0.04),
         "twice nothing is nothing"
     );
+    let rest = |after| limits.is_beyond(&doubt(Subject::Rest, Harm::Wait, 0.0, after));
+    assert!(!rest(1.3 * 0.03 + 0.0099) && rest(1.3 * 0.03 + 0.0101), "what is small may wait longer");
     assert!(!beyond(Harm::Tail, 0.0, 0.025) && beyond(Harm::Tail, 0.0, 0.025f64.next_up()));
     assert!(!beyond(Harm::Tail, 0.5, 1.25) && beyond(Harm::Tail, 0.5, 1.2500001), "of what there was");
 }

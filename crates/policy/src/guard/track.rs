@@ -73,6 +73,8 @@ pub(super) struct Track {
     got: Question,
     /// The room of the CPU got of the time in which he was runnable; 0 where waits are not known.
     supply: Vec<f64>,
+    /// What is left of the CPU that may be lost, had he lost what he waited longer; 0 where waits are not known.
+    not_waited: Vec<f64>,
     wait: Question,
     pairs: Pairs,
     /// Whether limits are shown to be kept: enough CPU is got, waits are short enough.
@@ -120,27 +122,16 @@ impl Track {
         // Where waits are not known, the CPU got alone tells: no difference is no news.
         let known = supply(before).zip(supply(after));
         self.supply.push(known.map_or(0.0, |(before, after)| after - keep * before));
-        self.cpu_kept |= self.shows(&[&self.got.room, &self.supply, &self.not_waited()]);
+        // A share of what both got: had he lost as much as he may, the pair turned round had the same room with the other sign.
+        let may_lose = self.loss * f64::midpoint(before.got, after.got);
+        let known = before.waited.zip(after.waited).filter(|_| self.small.is_none());
+        self.not_waited.push(known.map_or(0.0, |(before, after)| may_lose + before - after));
+        self.cpu_kept |= self.shows(&[&self.got.room, &self.supply, &self.not_waited]);
         if let Some((before, after)) = self.wait(before).zip(self.wait(after)) {
             let more = self.small.unwrap_or_default() / 100.0;
             self.wait.add(self.limits.longest_wait(before) + more - after);
             self.wait_kept |= self.shows(&[&self.wait.room]);
         }
-    }
-
-    /// What is left of the CPU that may be lost where as much as is waited longer is lost, pair by pair; 0 where waits are not known. It is
-    /// a share of what is got on average, under either: how much that is is no news of the setting.
-    fn not_waited(&self) -> Vec<f64> {
-        if self.small.is_some() {
-            return Vec::new();
-        }
-        let pairs = self.pairs.before.iter().zip(&self.pairs.after);
-        let got = mean(
-            &pairs.clone().map(|(before, after)| f64::midpoint(before.got, after.got)).collect::<Vec<_>>(),
-        );
-        let may_lose = self.loss * got.unwrap_or_default();
-        let waited = pairs.map(|(before, after)| before.waited.zip(after.waited));
-        waited.map(|known| known.map_or(0.0, |(before, after)| may_lose + before - after)).collect()
     }
 
     /// Whether a limit is shown to be kept, by one of these. Daemons are so wild that few looks at their sum show nothing: of the small

@@ -74,8 +74,8 @@ pub struct Scene {
     pub tail: f64 = 0.01,
     /// What containers outside lose of their CPU under a candidate.
     pub outside_loss: f64,
-    /// What they want varies so much, as a logarithm, and their waits have nothing to do with it.
-    pub outside_wander: f64,
+    /// What they want varies so much, as a logarithm, and their waits have nothing to do with it: seconds per second of usual work.
+    pub outside_wander: Option<(f64, f64)>,
     /// A busy loop of the scope fills the host, and candidates give it this much more of one CPU.
     pub hog: Option<f64>,
     pub guard: bool,
@@ -222,13 +222,17 @@ impl Host {
         let mut outside = if scene.ends == Ends::Outside && !ended { 30.0 } else { 0.0 };
         for at in 0..scene.outside.0 {
             let loss = if tried { scene.outside_loss } else { 0.0 };
-            let wander = scene.outside_wander;
-            let noise = scene.noise * length * self.normal();
-            let demand = 10.0 * if wander > 0.0 { (wander * self.normal()).exp() } else { 1.0 + noise };
-            let wait = WAITS.0 * (1.0 + WAITS.1 * length * self.normal());
+            let noise = self.normal();
+            let varies = 1.0 + WAITS.1 * length * self.normal();
+            let (demand, wait) = match scene.outside_wander {
+                Some((wander, waits)) => (10.0 * (wander * noise).exp(), 10.0 * waits * varies),
+                None => {
+                    let demand = 10.0 * (1.0 + scene.noise * length * noise);
+                    (demand, demand * WAITS.0 * varies)
+                }
+            };
             let got = (demand * (1.0 - loss)).max(0.0);
-            let waited = wait * if wander > 0.0 { 10.0 } else { demand };
-            let waited = (demand + waited - got).max(0.0);
+            let waited = (demand + wait - got).max(0.0);
             outside += got;
             let id = TaskId { tgid: 900 + at as u32, tid: 900 + at as u32, start_time: 1 };
             let owner = self.owners[4 + at % 4].clone();

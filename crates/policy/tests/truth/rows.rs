@@ -99,18 +99,23 @@ pub fn rows() -> Vec<Row> {
         FALSE,
         Scene { gain: 0.08, guard: true, candidates: 1, outside: (1, 250.0), outside_loss: 0.05, ..base() },
     ));
-    let one_outside =
-        Scene { guard: true, candidates: 1, outside: (1, 100.0), outside_wander: 0.7, ..base() };
-    rows.push(row(
-        "gains 8 %, guard: a container outside whose load varies loses 5 %",
-        FALSE,
-        Scene { gain: 0.08, outside_loss: 0.05, ..one_outside.clone() },
-    ));
-    rows.push(row(
-        "power: 1 candidate gains 8 %, a container outside whose load varies",
-        Goal::Shown,
-        Scene { gain: 0.08, ..one_outside },
-    ));
+    for (wander, waits, what) in
+        [(0.7, 0.25, "whose load varies"), (1.5, 0.025, "whose load varies wildly and hardly waits")]
+    {
+        let outside_wander = Some((wander, waits));
+        let scene =
+            Scene { gain: 0.08, guard: true, candidates: 1, outside: (1, 100.0), outside_wander, ..base() };
+        rows.push(row(
+            format!("gains 8 %, guard: a container outside {what} loses 5 %"),
+            FALSE,
+            Scene { outside_loss: 0.05, ..scene.clone() },
+        ));
+        rows.push(row(
+            format!("power: 1 candidate gains 8 %, a container outside {what}"),
+            Goal::Shown,
+            scene,
+        ));
+    }
     for (loss, factor, what) in [
         (0.1, 1.0, "one task loses 10 %"),
         (0.2, 1.0, "one task loses 20 %"),
