@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_actuate::Left;
-use evenkeel_base::{Change, GroupRef, GroupView, Histogram, Observation, Plan, Sample, Target, TaskView};
+use evenkeel_base::{Change, GroupRef, Histogram, Observation, Plan, Sample, Target, TaskView};
 use evenkeel_observe::Select;
 use evenkeel_policy::levers;
 use evenkeel_policy::protect::{FLOOR_NS, keeps};
@@ -66,22 +66,9 @@ impl Agent {
 
     /// Whether a service's own quota holds it back: then background work need not run for something to be done.
     pub(crate) fn holds_back_services(&self, observation: &Observation) -> bool {
-        self.own_of_services(observation)
-            .any(|group| group.throttled_periods.is_some_and(|(held, _)| held > 0))
-    }
-
-    /// Whether a service has a quota of its own, which may hold it back.
-    pub(crate) fn limits_services(&self, observation: &Observation) -> bool {
-        let limit = |group: &GroupView| group.quota.and_then(|quota| quota.quota_usec.value());
-        self.own_of_services(observation).any(|group| limit(group).is_some())
-    }
-
-    fn own_of_services<'a>(
-        &self,
-        observation: &'a Observation,
-    ) -> impl Iterator<Item = &'a GroupView> + use<'a> {
         let own = own_groups(observation, |task| self.config.service_of(task, observation).is_some());
-        own.into_iter().zip(&observation.groups).filter(|(own, _)| *own).map(|(_, group)| group)
+        let throttled = observation.groups.iter().map(|group| group.throttled_periods);
+        own.into_iter().zip(throttled).any(|(own, periods)| own && periods.is_some_and(|(held, _)| held > 0))
     }
 
     /// The settings in force without those of cgroups that others than background work are in, where there are such: in an idle cgroup
@@ -221,7 +208,7 @@ fn is_delayed(waits: &Histogram, seconds: f64, bound_ns: Option<u64>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{CpuQuota, GroupRef, Limit, Setting};
+    use evenkeel_base::{GroupRef, Setting};
 
     use super::*;
     use crate::{Scope, testing};
@@ -291,17 +278,6 @@ mod tests {
         assert!(!agent.holds_back_services(&host));
         host.groups[4].throttled_periods = Some((1, 10));
         assert!(agent.holds_back_services(&host));
-    }
-
-    #[test]
-    fn a_service_has_a_quota_of_its_own_or_not() {
-        let (agent, mut host) = (testing::agent_of_services(), host());
-        let quota = |quota_usec| Some(CpuQuota { quota_usec, period_usec: 100_000, burst_usec: 0 });
-        host.groups[1].quota = quota(Limit::Value(20_000));
-        host.groups[4].quota = quota(Limit::Max);
-        assert!(!agent.limits_services(&host), "one is not the service's, one is none");
-        host.groups[4].quota = quota(Limit::Value(20_000));
-        assert!(agent.limits_services(&host));
     }
 
     #[test]

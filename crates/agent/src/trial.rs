@@ -38,8 +38,7 @@ const CALM: f64 = 0.02;
 const RECHECK_TIMES: f64 = 1.5;
 /// How long the scope is studied.
 const LOOK: Duration = Duration::from_secs(1);
-/// The same where a service has a quota: in some seconds it uses all of it, in some it is not held back, and what may help is judged by its
-/// mean.
+/// The same where burst may help: who has a quota uses all of it in some seconds, and is not held back in others.
 const LOOK_AT_QUOTA: Duration = Duration::from_secs(5);
 
 /// Where services count: what is long for them is long in a short window, too, and while a window under the default lasts they
@@ -136,14 +135,15 @@ impl Agent {
 
     fn decided(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
         let Some(mut studied) = self.study(LOOK, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
+        let mut found = self.found(studied.observation);
         let mut looked = LOOK;
-        if self.limits_services(&studied.observation) {
+        if levers::may_burst(&self.scene(&found)) {
             let time = LOOK_AT_QUOTA.min(self.config.decide_within / 4);
             let Some(longer) = self.study(time, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
             studied = longer;
+            found = self.found(studied.observation);
             looked += time;
         }
-        let found = self.found(studied.observation);
         let seen = (studied.summary.clone(), studied.protected, studied.span);
         let scene = self.scene(&found);
         // A service's own quota may be what holds it back, whatever background work does.

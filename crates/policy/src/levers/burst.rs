@@ -7,6 +7,7 @@
 use evenkeel_base::{Change, CpuQuota, GroupView, Setting, Target};
 
 use super::lever::Lever;
+use super::scene::Scene;
 
 /// Use beyond this share of the quota leaves nothing to save up. Not less: what comes at random is above its mean in some seconds, and
 /// throttled most where it is near its quota.
@@ -17,22 +18,30 @@ const OFTEN: f64 = 0.02;
 pub const BURST: Lever = Lever {
     name: "burst",
     why: "what a quota leaves unused in one period may be used in the next",
-    // Of the scope's cgroups; next to background work, of those of services, for whom it is.
     propose: |scene| {
-        let own = if scene.features.background { &scene.services } else { &scene.own };
-        let own = own.iter().zip(0..).filter(|(own, _)| **own);
-        let changes: Vec<Change> = own
-            .filter_map(|(_, index)| {
-                with_burst(
-                    scene.observation.groups.get(index as usize)?,
-                    scene.observation.group_cpu_pct(index),
-                )
-            })
+        let changes: Vec<Change> = limited(scene)
+            .filter_map(|(index, group)| with_burst(group, scene.observation.group_cpu_pct(index)))
             .collect();
         (!changes.is_empty()).then_some(changes)
     },
     ..Lever::NOTHING
 };
+
+/// Whether a longer look would tell whether burst may help: one of those that it is for has a quota.
+pub fn may_burst(scene: &Scene<'_>) -> bool {
+    limited(scene).next().is_some()
+}
+
+/// Those with a quota and less burst than there may be: of the scope's cgroups; next to background work, of those of services, for whom
+/// it is.
+fn limited<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (u32, &'a GroupView)> {
+    let own = if scene.features.background { &scene.services } else { &scene.own };
+    let groups = (0..).zip(&scene.observation.groups).zip(own).filter(|(_, own)| **own);
+    groups.map(|(group, _)| group).filter(|(_, group)| {
+        let limit = |quota: &CpuQuota| quota.quota_usec.value().is_some_and(|limit| quota.burst_usec < limit);
+        group.quota.as_ref().is_some_and(limit)
+    })
+}
 
 /// A quota with the longest burst that the kernel allows.
 pub(super) fn with_longest_burst(quota: CpuQuota) -> CpuQuota {
@@ -42,10 +51,9 @@ pub(super) fn with_longest_burst(quota: CpuQuota) -> CpuQuota {
 /// The same, where that may help.
 fn with_burst(group: &GroupView, used_pct: f64) -> Option<Change> {
     let quota = group.quota?;
-    let limit = quota.quota_usec.value()?;
     let (throttled, periods) = group.throttled_periods?;
     let often = throttled as f64 > OFTEN * periods as f64;
-    if !often || quota.burst_usec >= limit || used_pct > MEAN * quota.pct()? {
+    if !often || used_pct > MEAN * quota.pct()? {
         return None;
     }
     Some(Change {

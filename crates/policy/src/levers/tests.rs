@@ -280,13 +280,20 @@ fn burst_is_for_who_is_throttled_below_his_quota() {
             ..evenkeel_base::CpuQuota::UNLIMITED
         })
     };
-    let propose = |edit: &dyn Fn(&mut GroupView)| {
+    let of = |edit: &dyn Fn(&mut GroupView)| {
         let mut observation = host(2, &[("/", None), ("/api", Some(0))], &[(30.0, 50.0, 1)]);
         let group = &mut observation.groups[1];
         (group.quota, group.throttled_periods, group.cpu_pct) = (quota(50_000), Some((2, 10)), Some(30.0));
         edit(group);
-        plan_named("burst", &scene(&observation, Features::MODERN)).map(|plan| plan.changes[0].to.clone())
+        let scene = scene(&observation, Features::MODERN);
+        (may_burst(&scene), plan_named("burst", &scene).map(|plan| plan.changes[0].to.clone()))
     };
+    let propose = |edit: &dyn Fn(&mut GroupView)| of(edit).1;
+    // A longer look may tell more, unless there is no quota or all the burst that may be.
+    assert_eq!(of(&|group| group.throttled_periods = Some((0, 10))), (true, None));
+    assert_eq!(of(&|group| group.quota = None), (false, None));
+    assert_eq!(of(&|group| group.quota.as_mut().unwrap().burst_usec = 50_000), (false, None));
+    assert!(of(&|group| group.quota.as_mut().unwrap().burst_usec = 49_999).0);
     let Some(Setting::Quota(set)) = propose(&|_| {}) else { panic!("nothing is proposed") };
     assert_eq!((set.quota_usec.value(), set.burst_usec), (Some(50_000), 50_000));
     assert!(
@@ -306,7 +313,9 @@ fn burst_is_for_who_is_throttled_below_his_quota() {
     let features = Features { background: true, ..Features::MODERN };
     let mut scene = scene(&observation, features);
     assert_eq!((plan_named("burst", &scene), quota_period_usec(&scene)), (None, None));
+    assert!(!may_burst(&scene));
     scene.services = vec![false, true, false];
+    assert!(may_burst(&scene));
     let plan = plan_named("burst", &scene).unwrap();
     assert_eq!(plan.changes.iter().map(|change| change.target.to_string()).collect::<Vec<_>>(), ["/api"]);
     assert_eq!(quota_period_usec(&scene), Some(100_000));
