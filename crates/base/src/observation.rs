@@ -244,13 +244,13 @@ pub struct BesideCpu {
     pub network: NetworkUse,
 }
 
-/// What a network namespace transferred since it was made; of the host's only cards count, where there are any. What is not told is
-/// `None`.
+/// What a network namespace transferred since it was made. Of the host's interfaces only cards count, where there are any; where
+/// there are none, and in other namespaces, all but the loopback. What is not told is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkUse {
-    /// Bytes received by all interfaces but the loopback.
+    /// Bytes received.
     pub net_received_bytes: Option<u64>,
-    /// Bytes sent by these.
+    /// Bytes sent.
     pub net_sent_bytes: Option<u64>,
     /// TCP segments sent again, the loopback's included.
     pub tcp_retransmits: Option<u64>,
@@ -259,7 +259,7 @@ pub struct NetworkUse {
 /// What a network transferred between two looks, bytes per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct NetworkRate {
-    /// Received by all interfaces but the loopback.
+    /// Received by the interfaces that [`NetworkUse`] counts.
     pub received_per_s: f64,
     /// Sent by these.
     pub sent_per_s: f64,

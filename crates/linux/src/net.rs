@@ -115,7 +115,7 @@ mod tests {
     fn of_the_host_what_passes_a_card_is_counted_once() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::at(dir.path());
-        let line = |name: &str, n: u32| format!(" {name}: {n} 0 0 0 0 0 0 0 {n} 0\n");
+        let line = |name: &str, n: u32| format!(" {name}: {n} 0 0 0 0 0 0 0 {} 0\n", n + 1);
         let dev = [line("lo", 9), line("eth0", 70), line("vf0", 70), line("docker0", 60), line("veth1", 60)];
         std::fs::create_dir_all(root.path("proc/1/net")).unwrap();
         std::fs::write(root.path("proc/1/net/dev"), HEAD.to_owned() + &dev.concat()).unwrap();
@@ -124,7 +124,8 @@ mod tests {
         for card in ["eth0/device", "vf0/device", "vf0/master/device", "docker0", "veth1"] {
             std::fs::create_dir_all(root.path(format!("sys/class/net/{card}"))).unwrap();
         }
-        assert_eq!(received(), Some(70));
+        let counters = read_host(&root).unwrap();
+        assert_eq!((counters.received_bytes, counters.sent_bytes), (Some(70), Some(71)));
     }
 
     #[test]

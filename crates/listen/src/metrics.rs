@@ -189,9 +189,7 @@ pub fn pods(observation: &Observation) -> Vec<(String, Use)> {
             let name =
                 pod.namespace.as_ref().map_or_else(|| pod.name.clone(), |ns| format!("{ns}/{}", pod.name));
             let cpu = group(pod.group).and_then(|group| group.cpu_pct).unwrap_or(0.0);
-            // Most quotas are those of its containers.
-            let throttled = pod.group.and_then(|at| held.get(at as usize).copied().flatten());
-            (name, Use { cpu, throttled, ..Use::default() })
+            (name, Use { cpu, ..Use::default() })
         })
         .collect();
     let mut ran = vec![0.0; pods.len()];
@@ -206,8 +204,10 @@ pub fn pods(observation: &Observation) -> Vec<(String, Use)> {
             *pods[at].1.wait.get_or_insert(0.0) += wait;
         }
     }
-    for ((_, now), ran) in pods.iter_mut().zip(ran) {
+    for (((_, now), ran), pod) in pods.iter_mut().zip(ran).zip(&observation.pods) {
         now.cpu = now.cpu.max(ran);
+        // Most quotas are those of its containers; some are of the groups that it is in.
+        now.throttled = pod.group.and_then(|at| observation.held_back_in(&held, at, now.wait));
     }
     pods
 }
@@ -413,7 +413,7 @@ fn own(page: &mut Page, board: &Board) {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{ContainerView, ExitedView, PodView};
+    use evenkeel_base::{ContainerView, ExitedView, GroupView, PodView};
 
     use super::*;
     use crate::notices::labelled::host;
@@ -430,6 +430,12 @@ mod tests {
         seen.exited = vec![ended(Some(0)), ended(None)];
         let now = pods(&seen)[0].1;
         assert_eq!((now.cpu, now.wait), (60.0, Some(8.0)));
+        // A quota of a group that it is in holds it back for no longer than it waited.
+        let group =
+            |path, parent, throttled_pct| GroupView { throttled_pct, ..GroupView::of(path, parent, true) };
+        seen.groups = vec![group("/a.slice", None, Some(30.0)), group("/a.slice/pod", Some(0), None)];
+        seen.pods[0].group = Some(1);
+        assert_eq!(pods(&seen)[0].1.throttled, Some(8.0));
     }
 
     #[test]

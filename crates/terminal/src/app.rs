@@ -152,11 +152,11 @@ impl App {
                         let _ = events.send(Event::Running(host.running()));
                     })?;
                 }
-                Errand::ReadPast { span_ns, to_ns } => {
+                Errand::ReadPast(period) => {
                     let (events, dir) = (self.events.clone(), self.options.state_dir.clone());
                     spawn("history", move || {
-                        let read = read_past(&dir, span_ns, to_ns.unwrap_or_else(wall_ns));
-                        let _ = events.send(Event::Past(read.map_err(|error| error.to_string())));
+                        let read = read_past(&dir, period.span_ns, period.to_ns.unwrap_or_else(wall_ns));
+                        let _ = events.send(Event::Past(period, read.map_err(|error| error.to_string())));
                     })?;
                 }
             }

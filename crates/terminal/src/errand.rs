@@ -38,6 +38,15 @@ pub struct Look {
     pub own_pct: Option<f64>,
 }
 
+/// A time in the history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Period {
+    /// Length, nanoseconds.
+    pub span_ns: u64,
+    /// Its end, nanoseconds since 1970; `None` is now.
+    pub to_ns: Option<u64>,
+}
+
 /// What is to be done outside.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Errand {
@@ -51,12 +60,8 @@ pub enum Errand {
     /// Nobody waits for that answer any more.
     StopWhy,
     ReadRunning,
-    /// Read the history between two instants, nanoseconds since 1970; the second is now where it is `None`.
-    ReadPast {
-        /// Length, nanoseconds.
-        span_ns: u64,
-        to_ns: Option<u64>,
-    },
+    /// Read the history of a time.
+    ReadPast(Period),
 }
 
 /// Who used it: owners, and by name those who are in none but the root cgroup, which says nothing.

@@ -321,7 +321,7 @@ pub(crate) const COLUMNS: [Column; 11] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::errand::Running;
+    use crate::errand::{Period, Running};
     use crate::model::Event;
     use crate::past::Recorded;
     use crate::skin::Skin;
@@ -421,7 +421,7 @@ mod tests {
         model.update(Event::Running(Ok(running)));
         assert_eq!(model.update(Event::Tick(Duration::from_secs(3))), [Errand::ReadRunning]);
         let read = press(&mut model, &[KeyCode::Tab]);
-        assert!(matches!(read[..], [Errand::ReadPast { to_ns: None, .. }]), "{read:?}");
+        assert!(matches!(read[..], [Errand::ReadPast(Period { to_ns: None, .. })]), "{read:?}");
         assert!(press(&mut model, &[KeyCode::Char('1')]).is_empty());
         assert!(model.update(Event::Tick(Duration::from_secs(30))).is_empty());
     }
@@ -429,25 +429,39 @@ mod tests {
     #[test]
     fn the_history_is_asked_for_once_at_a_time_and_only_what_is_wanted_is_shown() {
         const HOUR: u64 = 3_600_000_000_000;
-        let answer = |to_ns: u64| {
-            let (from_ns, moments) = (to_ns - HOUR, Vec::new());
-            Event::Past(Ok(Some(Recorded { from_ns, to_ns, moments, damaged: 0, kept_ns: None })))
+        let answer = |period: Period| {
+            let to_ns = period.to_ns.unwrap_or(1000 * HOUR);
+            let (from_ns, moments) = (to_ns - period.span_ns, Vec::new());
+            Event::Past(period, Ok(Some(Recorded { from_ns, to_ns, moments, damaged: 0, kept_ns: None })))
         };
         let asked = |errands: &[Errand]| match errands {
-            [Errand::ReadPast { to_ns, .. }] => *to_ns,
-            _ => None,
+            [Errand::ReadPast(period)] => *period,
+            other => panic!("{other:?}"),
         };
-        let shown = |model: &Model| model.past.known().map(|known| known.to_ns);
+        let shown = |model: &Model| model.past.known().map(|known| (known.from_ns, known.to_ns)).unwrap();
         let mut model = model();
-        press(&mut model, &[KeyCode::Char('5')]);
-        model.update(answer(1000 * HOUR));
+        let now = asked(&press(&mut model, &[KeyCode::Char('5')]));
+        model.update(answer(now));
         // Beyond the edge, and further before the answer has come.
-        let first = asked(&press(&mut model, &[KeyCode::PageUp; 9])).unwrap();
-        let last = asked(&model.update(answer(first))).unwrap();
-        assert!(last < first);
-        assert_eq!(shown(&model), Some(1000 * HOUR));
+        let first = asked(&press(&mut model, &[KeyCode::PageUp; 9]));
+        let last = asked(&model.update(answer(first)));
+        assert!(last.to_ns < first.to_ns);
+        assert_eq!(shown(&model).1, 1000 * HOUR);
         assert!(model.update(answer(last)).is_empty());
-        assert_eq!(shown(&model), Some(last));
+        assert_eq!(Some(shown(&model).1), last.to_ns);
+        // Back to now while an older time is read.
+        let older = asked(&press(&mut model, &[KeyCode::PageUp; 9]));
+        assert!(press(&mut model, &[KeyCode::End]).is_empty());
+        assert_eq!(asked(&model.update(answer(older))), now);
+        model.update(answer(now));
+        assert_eq!(shown(&model).1, 1000 * HOUR);
+        // A longer time, and the cursor moves before it has come.
+        let longer = asked(&press(&mut model, &[KeyCode::Char('+'), KeyCode::Left]));
+        let chosen = asked(&model.update(answer(longer)));
+        assert!(model.update(answer(chosen)).is_empty());
+        let (from_ns, to_ns) = shown(&model);
+        assert_eq!(to_ns - from_ns, 6 * HOUR);
+        assert!((from_ns..=to_ns).contains(&model.past.cursor().unwrap()));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use ratatui::crossterm::event::KeyEvent;
 
 use crate::census::{Census, Key};
 use crate::cores::Core;
-use crate::errand::{Look, Running};
+use crate::errand::{Look, Period, Running};
 use crate::heat::{self, Heat, Map};
 use crate::list::List;
 use crate::past::{Past, Recorded};
@@ -30,7 +30,7 @@ pub enum Event {
     Looked(Result<Box<Look>, String>),
     Why(u64, Result<String, String>),
     Running(Result<Running, String>),
-    Past(Result<Option<Recorded>, String>),
+    Past(Period, Result<Option<Recorded>, String>),
     /// The terminal can no longer be read.
     Closed,
     /// Time since the start.

@@ -2,7 +2,7 @@
 
 use evenkeel_store::moments::{Kind, Moment};
 
-use crate::errand::Errand;
+use crate::errand::Period;
 
 /// Moments of a time, about.
 pub const POINTS: u64 = 240;
@@ -145,19 +145,14 @@ impl Past {
         SPANS[self.span].1
     }
 
-    pub fn errand(&self) -> Errand {
-        Errand::ReadPast { span_ns: self.span_ns(), to_ns: self.to_ns }
+    /// The time that is shown.
+    pub fn period(&self) -> Period {
+        Period { span_ns: self.span_ns(), to_ns: self.to_ns }
     }
 
     /// Whether it goes on with the time.
     pub fn follows(&self) -> bool {
         self.at_ns.is_none() && self.to_ns.is_none()
-    }
-
-    /// Whether this is of the time that is shown.
-    pub fn shows(&self, recorded: &Recorded) -> bool {
-        recorded.to_ns.saturating_sub(recorded.from_ns) == self.span_ns()
-            && self.to_ns.is_none_or(|to| to == recorded.to_ns)
     }
 
     /// What was recorded, where anything was read.
@@ -181,7 +176,9 @@ impl Past {
         let step = (self.span_ns() / slots.max(1) as u64).max(SECOND);
         let by = i128::from(by) * i128::from(step);
         let at = (i128::from(at) + by).clamp(0, i128::from(u64::MAX / 2)) as u64;
-        if at >= from && at <= to {
+        // A longer or shorter time may be on its way.
+        let is_whole = to.saturating_sub(from) == self.span_ns();
+        if is_whole && at >= from && at <= to {
             self.at_ns = Some(at);
             // What is looked at must not move away under the cursor.
             self.to_ns = Some(to);
@@ -289,8 +286,8 @@ mod tests {
         assert!(past.follows() && past.zoom(true) && past.span_name() == "6 h");
         while past.zoom(true) {}
         past.at_ns = Some(5 * SECOND);
-        let asked = past.errand();
-        assert!(!past.zoom(true) && past.errand() == asked, "it is the longest");
+        let asked = past.period();
+        assert!(!past.zoom(true) && past.period() == asked, "it is the longest");
     }
 
     proptest! {

@@ -41,11 +41,13 @@ impl Model {
                 (self.running, self.running_awaited) = (Some(running), false);
                 self.write_lines();
             }
-            Event::Past(recorded) => {
+            Event::Past(period, recorded) => {
                 self.past_awaited = false;
-                // Another time may have been chosen meanwhile: its answer comes.
-                if !matches!(&recorded, Ok(Some(recorded)) if !self.past.shows(recorded)) {
+                if period == self.past.period() {
                     self.past.take(recorded);
+                } else {
+                    // Another time was chosen meanwhile.
+                    self.read_past();
                 }
             }
             Event::Closed => errands.push(Errand::Quit),
@@ -83,7 +85,7 @@ impl Model {
                         || (self.past.follows() && !self.paused && due(self.past_asked, PAST_AGE))) =>
             {
                 (self.past_asked, self.past_awaited) = (Some(self.now), true);
-                Some(self.past.errand())
+                Some(Errand::ReadPast(self.past.period()))
             }
             _ => None,
         }

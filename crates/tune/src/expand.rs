@@ -60,14 +60,13 @@ impl Settings {
     }
 }
 
-/// A number with a fraction. A word that only looks like one is none, such as a version: 3.10 is not 3.1.
-pub(super) fn fraction(text: &str) -> Option<f64> {
-    text.parse::<f64>().ok().filter(|number| number.fract() != 0.0 && number.to_string() == text)
-}
+/// Longer numbers than this are a search's own, not a user's words (a version, a choice): these stay as they are.
+const LONGEST_WORD: usize = 8;
 
-/// A number for people: at most four significant digits after the point.
-fn short(value: &str) -> String {
-    let Some(number) = fraction(value) else { return value.to_owned() };
+/// A value for people: a search's own number with four significant digits, or its whole part.
+pub(super) fn short(value: &str) -> String {
+    let number = value.parse::<f64>().ok().filter(|number| number.fract() != 0.0);
+    let Some(number) = number.filter(|_| value.len() > LONGEST_WORD) else { return value.to_owned() };
     let digits = (3 - number.abs().log10().floor() as i32).clamp(0, 9) as usize;
     let text = format!("{number:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -85,7 +84,7 @@ mod tests {
         assert_eq!(Settings::default().with("log", "{dir}/x").in_dir("/t").fill("{log}"), "/t/x");
         assert_eq!(placeholders("{a} { b } {c-d}{}{\"x\"}"), ["a", "c-d"]);
         assert_eq!(Settings::default().with("q", "81.23456789").with("n", "100").words(), "n=100 q=81.23");
-        let words = ["3.10", "1.0", "007", "1e3", "infinity", "nan"];
+        let words = ["3.10", "1.0", "007", "1e3", "infinity", "nan", "2024.04", "100.25", "0.125"];
         assert_eq!(words.map(short), words);
     }
 

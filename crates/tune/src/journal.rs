@@ -96,7 +96,11 @@ impl Journal {
         // A torn end may be torn within a character.
         let end = bytes.iter().rposition(|byte| *byte == b'\n').filter(|_| !fresh);
         let whole = end.map_or(0, |end| end + 1);
-        let text = String::from_utf8_lossy(&bytes[..whole]);
+        let text = std::str::from_utf8(&bytes[..whole]).map_err(|error| TuneError::Damaged {
+            path: path.clone(),
+            line: 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count(),
+            what: error.to_string(),
+        })?;
         let mut lines = text.lines();
         let (schema, name, fingerprint) = (SCHEMA.to_owned(), tune.name.clone(), fingerprint(tune));
         let head = Head { schema, name, fingerprint, host: Some(host.clone()) };
@@ -193,7 +197,10 @@ mod tests {
         assert!(found.is_empty());
         fs::write(&path, "hello\n").unwrap();
         assert!(matches!(open(&other, false), Err(TuneError::Foreign(_))));
+        fs::write(&path, b"{}\n{\"name\": \"\xff\"}\n").unwrap();
+        assert!(matches!(open(&other, false), Err(TuneError::Damaged { line: 2, .. })));
     }
+
     #[test]
     fn a_search_that_was_begun_on_another_kernel_says_so() {
         let dir = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use evenkeel_report::html::{SettingRow, TunePage};
 use evenkeel_report::significant;
 use evenkeel_report::svg::Trial;
 
-use crate::expand::fraction;
+use crate::expand::short;
 use crate::{Candidate, TrialRecord, Tune, TuneResult};
 
 fn how(result: &TuneResult) -> String {
@@ -21,10 +21,8 @@ fn how(result: &TuneResult) -> String {
     )
 }
 
-/// A setting's value: whole numbers and words as they are.
 fn setting(candidate: Option<&Candidate>, name: &str) -> Option<String> {
-    let text = candidate?.settings.0.get(name)?;
-    Some(fraction(text).map_or_else(|| text.clone(), significant))
+    candidate?.settings.0.get(name).map(|value| short(value))
 }
 
 fn named(name: &str, unit: &str) -> String {

@@ -50,11 +50,11 @@ fn charts(model: &Model, recorded: &Recorded, canvas: &mut Canvas<'_>, page: Pag
     let end = page.top + page.height;
     let (first, from) = day_and_time(recorded.from_ns);
     let (day, time) = day_and_time(cursor);
+    // The cursor's time first: narrow terminals cut the end.
     let heading = format!(
-        "{first} {from} to {} UTC ({})  cursor {}{time}",
+        "cursor {day} {time} of {first} {from} to {} UTC ({})",
         day_and_time(recorded.to_ns).1,
         model.past.span_name(),
-        if day == first { String::new() } else { format!("{day} ") }
     );
     canvas.put(1, y, width.saturating_sub(1), &heading, skin.heading());
     y += 1;

@@ -150,9 +150,9 @@ fn the_loop_and_the_history_say_when_there_is_none() {
     model.update(Event::Running(Ok(Running { headline: "No agent is running.\n".into(), record: None })));
     assert!(screen(&model, (80, 24))[2].contains("No agent is running"));
     press(&mut model, KeyCode::Char('5'));
-    model.update(Event::Past(Ok(None)));
+    model.update(Event::Past(model.past.period(), Ok(None)));
     assert!(screen(&model, (80, 24))[2].contains("No history on this host"));
-    model.update(Event::Past(Err("history.db: permission denied".into())));
+    model.update(Event::Past(model.past.period(), Err("history.db: permission denied".into())));
     assert!(screen(&model, (80, 24))[2].contains("permission denied"));
 }
 
@@ -180,7 +180,7 @@ fn recorded(text: &str) -> Recorded {
 fn the_history_has_a_cursor_and_says_who_had_the_cpu_then() {
     let mut model = model(PLAIN);
     press(&mut model, KeyCode::Char('5'));
-    model.update(Event::Past(Ok(Some(recorded("web")))));
+    model.update(Event::Past(model.past.period(), Ok(Some(recorded("web")))));
     let lines = screen(&model, (80, 24));
     let text = lines.join("\n");
     for part in ["busy", "wait", "150.0 %", "90.0    5.0  web", "kept", "1 damaged", "bars: busy to 150 %"] {
@@ -203,11 +203,11 @@ fn a_history_of_days_says_which_day_the_cursor_is_on() {
     let mut recorded = recorded("web");
     recorded.from_ns -= 7 * 86_400_000_000_000 - 3_600_000_000_000;
     recorded.moments[2].at_ns += 86_400_000_000_000;
-    model.update(Event::Past(Ok(Some(recorded))));
+    model.update(Event::Past(model.past.period(), Ok(Some(recorded))));
     let lines = screen(&model, (80, 24));
     assert_eq!(
         lines[2].trim_end(),
-        " 2026-09-14 15:13:20 to 15:13:20 UTC (7 days)  cursor 2026-09-21 14:24:20"
+        " cursor 2026-09-21 14:24:20 of 2026-09-14 15:13:20 to 15:13:20 UTC (7 days)"
     );
     // What the loop did a day later.
     let later = lines.iter().position(|line| line.trim() == "2026-09-22:");
@@ -388,7 +388,7 @@ proptest! {
                     };
                     model.update(Event::Why(model.questions, Ok(words.clone())));
                     model.update(Event::Running(Ok(Running { headline: words.clone(), record: Some(Box::new(record)) })));
-                    model.update(Event::Past(Ok(Some(recorded(&words)))));
+                    model.update(Event::Past(model.past.period(), Ok(Some(recorded(&words)))));
                     model.update(Event::Looked(Err(words)));
                 }
             }

@@ -222,7 +222,9 @@ impl Search {
         Some(rival.unwrap_or(&leader).point.clone())
     }
 
+    /// None where nothing keeps the constraints: there is nothing to compare.
     fn pick_finalists(&self) -> Vec<Point> {
+        let Some(best) = self.history.best() else { return Vec::new() };
         let fitted = match self.method {
             Method::Bayesian if self.rules.repeats > 1 => bayes::fit(&self.space, &self.history),
             _ => None,
@@ -236,9 +238,7 @@ impl Search {
         feasible.sort_by(|a, b| loss(a).total_cmp(&loss(b)));
         let mut out: Vec<Point> =
             feasible.iter().take(self.rules.finalists).map(|a| a.point.clone()).collect();
-        if let Some(best) = self.history.best()
-            && !out.contains(&best.point)
-        {
+        if !out.contains(&best.point) {
             out.pop();
             out.push(best.point.clone());
         }

@@ -105,6 +105,16 @@ fn while_nothing_keeps_the_constraints_the_whole_budget_goes_into_looking() {
         assert!(asked.by_ref().all(|reason| reason == Reason::New));
         assert_eq!(search.history().runs(), 30);
     }
+    // Where every point is known, nothing is left to do.
+    let domain = Domain::Integer { low: 0, high: 3, log: false };
+    let few = Space::new(vec![Parameter { name: "x".into(), domain }]).unwrap();
+    let rules = Rules { present: Some(vec![Value::Integer(1)]), ..Rules::noisy(1) };
+    let mut search = Search::new(few, Method::Exhaustive, rules);
+    while let Some(ask) = search.ask(None) {
+        search.tell(&ask, Outcome { excess: vec![1.0], ..Outcome::of(1.0) });
+        assert!(search.history().runs() <= 4);
+    }
+    assert_eq!(search.history().runs(), 4);
 }
 
 #[test]
