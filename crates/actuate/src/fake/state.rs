@@ -96,14 +96,9 @@ impl State {
     pub(super) fn happen(&mut self, event: Event) {
         self.ticks += 1;
         match event {
-            Event::Vanish(tid) => {
-                if let Some(task) = self.tasks.remove(&tid) {
-                    self.ended.insert(task.facts.id);
-                }
-            }
+            Event::Vanish(tid) => drop(self.end(tid)),
             Event::Reuse(tid) => {
-                if let Some(mut task) = self.tasks.remove(&tid) {
-                    self.ended.insert(task.facts.id);
+                if let Some(mut task) = self.end(tid) {
                     task.facts.id = TaskId { tgid: tid, tid, start_time: self.ticks };
                     task.facts.ppid = 1;
                     task.facts.cgroup = "0::/stranger\n".into();
@@ -147,6 +142,18 @@ impl State {
             Event::DiskFull => self.disk_full = true,
             Event::Crash | Event::Fail(_) => {}
         }
+    }
+
+    /// A task ends. Children of a process of which nobody is left are pid 1's.
+    fn end(&mut self, tid: u32) -> Option<Task> {
+        let task = self.tasks.remove(&tid)?;
+        self.ended.insert(task.facts.id);
+        let tgid = task.facts.id.tgid;
+        if self.tasks.values().all(|other| other.facts.id.tgid != tgid) {
+            let children = self.tasks.values_mut().filter(|other| other.facts.ppid == tgid);
+            children.for_each(|child| child.facts.ppid = 1);
+        }
+        Some(task)
     }
 
     /// The process that changes things ends: a scheduler that it had loaded goes with it.
