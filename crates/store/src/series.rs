@@ -4,7 +4,7 @@
 //! history thinned to a sample a minute still has a figure for each minute. A step without samples, or without the one that is
 //! asked for, is unknown. Where the clock was set meanwhile, the time between the two samples belongs to the step of the first.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use evenkeel_base::{Histogram, TaskId};
 
 use crate::block::{Infos, TaskInfo};
 use crate::db::{Store, StoreError};
-use crate::rates::{Accumulator, Rates};
+use crate::rates::{Accumulator, GroupRate, Rates};
 use crate::reading::StoredSample;
 
 /// Samples this much outside the time that is asked for are read, too: the last one before it begins its first step, and of a
@@ -86,7 +86,8 @@ pub struct Step {
     pub cpu_pct: Option<f64>,
     /// Time its threads waited while runnable (throttling included), percent; `None` also where not counted.
     pub wait_pct: Option<f64>,
-    /// Throttled time of its cgroup's run queues, percent; `None` also where it is not in a cgroup of its own.
+    /// Time for which quotas held its cgroup back, its own and those above it, percent; `None` also where it is not in a cgroup of its
+    /// own.
     pub throttled_pct: Option<f64>,
     /// Lengths of its waits, of the minutes of this step in which they were counted; containers only.
     pub waits: Option<Histogram>,
@@ -149,8 +150,30 @@ fn part(who: &Who, rates: &Rates, seen: &HashSet<TaskId>, names: &Infos) -> Part
     let by_group = group.and_then(|group| group.cpu_pct).map_or(0.0, of);
     part.cpu = Some(cpu.max(by_group));
     part.wait = wait.or((there && counted).then_some(0.0));
-    part.throttled = group.and_then(|group| group.throttled_pct).map(of);
+    let wait_pct = part.wait.map(|wait| 100.0 * wait / rates.seconds);
+    part.throttled = group.and_then(|group| held_back_pct(&rates.groups, &group.path, wait_pct)).map(of);
     part
+}
+
+/// For how long quotas held a cgroup back, percent, summed over CPUs; as `Observation::held_back_in` has it of the present: its own
+/// quota, or those of the cgroups in it, whichever is more, for they overlap; and those of the cgroups that it is in, but for no longer
+/// than its tasks waited: there they hold back others, too. It is one of `groups`, which are in the order of their paths.
+fn held_back_pct(groups: &[GroupRate], path: &str, wait_pct: Option<f64>) -> Option<f64> {
+    let mut inside = HashMap::<&str, f64>::new();
+    let mut held = None;
+    // Those below one come after it, so it is the last.
+    for group in groups.iter().rev().filter(|group| path == "/" || is_below(&group.path, path)) {
+        let below = inside.get(group.path.as_str()).copied();
+        held = group.throttled_pct.into_iter().chain(below).reduce(f64::max);
+        let (above, _) = group.path.rsplit_once('/').unwrap_or_default();
+        if let Some(pct) = held {
+            *inside.entry(if above.is_empty() { "/" } else { above }).or_default() += pct;
+        }
+    }
+    let above = groups.iter().filter(|group| group.path != path && is_below(path, &group.path));
+    let above = above.filter_map(|group| group.throttled_pct).fold(0.0, f64::max);
+    let above = above.min(wait_pct.unwrap_or(0.0));
+    held.map(|held| held.max(above)).or((above > 0.0).then_some(above))
 }
 
 /// The cgroup that all its tasks are in, or below, and nobody else's.
@@ -342,6 +365,33 @@ mod tests {
         for text in ["", "web", "container:", "cgroup:a", "pid:x", "pid:-1", "comm:a", "vm:a", "x:y"] {
             assert!(text.parse::<Who>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn quotas_above_hold_back_for_no_longer_than_one_waits_and_those_below_add_up() {
+        let group = |(path, throttled_pct): &(&str, Option<f64>)| GroupRate {
+            path: (*path).to_owned(),
+            cpu_pct: None,
+            throttled_pct: *throttled_pct,
+        };
+        let groups = [
+            ("/", None),
+            ("/pod", Some(0.0)),
+            ("/pod/a", Some(30.0)),
+            ("/pod/b", Some(20.0)),
+            ("/pods", Some(7.0)),
+            ("/slice", Some(60.0)),
+            ("/slice/web", Some(0.0)),
+            ("/slice/web/in", None),
+        ];
+        let groups: Vec<GroupRate> = groups.iter().map(group).collect();
+        let held = |path, wait_pct| held_back_pct(&groups, path, wait_pct);
+        assert_eq!((held("/pod", Some(90.0)), held("/pod/a", None)), (Some(50.0), Some(30.0)));
+        let web = |wait_pct| held("/slice/web", wait_pct);
+        assert_eq!((web(Some(25.0)), web(Some(80.0))), (Some(25.0), Some(60.0)));
+        // Who waited for nothing, or nobody knows, is held back by his own quota alone.
+        assert_eq!((web(None), held("/slice/web/in", Some(0.0))), (Some(0.0), None));
+        assert_eq!((held("/slice/web/in", Some(5.0)), held("/", None)), (Some(5.0), Some(117.0)));
     }
 
     #[test]

@@ -138,6 +138,23 @@ fn a_cgroup_that_is_shared_is_throttled_for_all_in_it() {
 }
 
 #[test]
+fn the_quota_of_a_cgroup_above_holds_back_those_in_it_while_they_wait() {
+    let start = two_o_clock();
+    let mut history = history(["web", "batch"]);
+    for at in 0..=60 {
+        let mut sample = sample(start + at * S, at, both(at));
+        let throttled_ns = Some(at * S / 5);
+        let above = GroupSample { path: "/docker".into(), throttled_ns, ..sample.groups[1].clone() };
+        sample.groups.insert(0, above);
+        history.add(&sample);
+    }
+    let mut throttled = |who: &str| history.steps(who, start, start + MINUTE, MINUTE)[0].throttled_pct;
+    assert!(near(throttled("container:web"), 20.0) && near(throttled("cgroup:/docker"), 20.0));
+    // Nobody knows whether batch waited: then its own quota alone counts.
+    assert!(near(throttled("container:batch"), 10.0));
+}
+
+#[test]
 fn who_is_there_and_idle_got_nothing_and_who_came_later_is_unknown_before() {
     let start = two_o_clock();
     let mut history = history(["web", "batch"]);
