@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use evenkeel_linux::process::is_alive;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -41,6 +42,11 @@ impl Asked {
             let text = "evenkeel: another process is being watched; ask again in some seconds\n";
             return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
         };
+        // Not a trouble of this server's, which may be over in some seconds: asking again is of no use.
+        if !is_alive(pid) {
+            let text = format!("evenkeel: pid:{pid}: no such process\n");
+            return (StatusCode::NOT_FOUND, text).into_response();
+        }
         let why = self.why;
         slow(move || {
             // Until the watch is over, even if nobody waits for its answer any more.
@@ -62,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn another_site_and_a_second_question_are_refused() {
+    async fn another_site_a_second_question_and_one_about_nobody_are_refused() {
         let asked = Asked::new(|_, _| unreachable!("nothing is watched here"));
         let mut headers = HeaderMap::new();
         let status = |answer: Response| answer.status().as_u16();
@@ -70,6 +76,7 @@ mod tests {
         let turn = asked.turn.clone().try_acquire_owned();
         assert_eq!(status(asked.answer(&headers, "pid=2").await), 503);
         drop(turn);
+        assert_eq!(status(asked.answer(&headers, "pid=4294967295").await), 404, "no process has this number");
         for site in ["cross-site", "same-site"] {
             headers.insert("sec-fetch-site", site.parse().unwrap());
             assert_eq!(status(asked.answer(&headers, "pid=2").await), 403, "{site}");
