@@ -23,6 +23,8 @@ mod program;
 mod prometheus;
 #[path = "serve/scraped.rs"]
 mod scraped;
+#[path = "serve/shown.rs"]
+mod shown;
 #[path = "serve/tls.rs"]
 mod tls;
 #[path = "serve/twice.rs"]
@@ -349,6 +351,7 @@ fn every_page_of_the_dashboard_is_drawn_without_a_complaint() {
     let unknown = "(() => { const kept = findings; findings = {data: {findings: [], summary: {pass: 1, fail: 0, unknown: 3}, at_ms: 1}}; \
                    const text = h('div', {}, findingsPage()).textContent; findings = kept; return text.includes('Nothing is known to be wrong; 3') && !text.includes('Nothing is wrong'); })()";
     assert_eq!(chrome.value(unknown), true);
+    shown::past_hours_are_those_chosen(&mut chrome);
     assert!(chrome.complaints.is_empty(), "{:?}", chrome.complaints);
     // All of that was told by the server: nothing was asked once an interval.
     let asked = |chrome: &Chrome, what: &str| chrome.asked.iter().filter(|url| url.contains(what)).count();

@@ -117,3 +117,32 @@ function pastSteps(go) {
   };
   return [['Earlier', -1, false], ['Later', 1, past.from === '']].map(([text, way, off]) => h('button', { type: 'button', 'data-key': 'step' + way, disabled: off ? '' : null, onclick: () => step(way) }, text));
 }
+
+function pastPage() {
+  const ask = () => { past.data = past.error = null; draw(); askPast(); };
+  const hours = [[1, 'Hour'], [6, '6 hours'], [24, 'Day'], [168, 'Week']];
+  const page = [h('h1', {}, 'Past hours'), h('div', { class: 'choice' },
+    hours.map(([count, text]) => h('button', { type: 'button', 'aria-pressed': String(past.hours === count), 'data-key': 'hours' + count, onclick: () => { past.hours = count; ask(); } }, text)),
+    pastSteps(ask), h('label', {}, 'beginning at ', h('input', { type: 'datetime-local', value: past.from, 'data-key': 'from', onchange: event => { past.from = event.target.value; ask(); } })))];
+  if (past.error) return page.concat(h('p', {}, past.error));
+  if (!past.data) return page.concat(h('p', {}, 'Reading the history …'));
+  if (!past.data.moments.length) return page.concat(h('p', {}, 'Nothing was recorded in this time. What is seen now is written after some seconds.'));
+  const rows = withGaps(past.data.moments);
+  return page.concat(h('p', { class: 'sub' }, `${date(past.data.from_ms)} to ${date(past.data.to_ms)}: recorded are ${number(past.data.covered_s / 60, 0)} min of it. Times are this browser's (${Intl.DateTimeFormat().resolvedOptions().timeZone}); the commands write UTC.`),
+    chart(rows, [[2, 'busy', 'cpu'], [3, 'stolen', 'steal']], 'percent of one CPU', 150),
+    chart(rows, [[4, 'waited, summed over tasks', 'wait']], 'percent of one CPU', 150),
+    shades(rows.map(row => [row[0], row[5]])),
+    h('h2', {}, 'Who had the CPU'), table('Owners in this time', [['Who'], ['CPU %', 'n'], ['Waited %', 'n']],
+      past.data.owners.map(owner => h('tr', {}, h('td', { class: 'name' }, brief(owner.name)), cell(owner.cpu_pct), cell(owner.wait_pct)))),
+    past.data.waits.length ? [h('h2', {}, 'Lengths of waits'), table('Lengths of waits', [['Container'], ['Waits', 'n'], ['p50 ms', 'n'], ['p99 ms', 'n']],
+      past.data.waits.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), cell(one.count, 0), cell(one.p50_ms, 3), cell(one.p99_ms, 3))))] : []);
+}
+async function askPast() {
+  const span = past.hours * 3600000, from = past.from ? new Date(past.from).getTime() : Date.now() - span;
+  const mine = past.asked = {}, answer = { data: null, error: null };
+  try { answer.data = await ask(`api/history?from=${Math.round(from)}&to=${Math.round(from + span)}`); } catch (error) { answer.error = error.message; }
+  // Another time was asked for meanwhile: a week takes longer to read than an hour.
+  if (past.asked !== mine) return;
+  Object.assign(past, answer);
+  draw();
+}
