@@ -13,4 +13,13 @@ pub fn past_hours_are_those_chosen(chrome: &mut Chrome) {
     // The last hour is not the one before the page was left.
     chrome.value("past.data.old = true, location.hash = '#/past', 0");
     chrome.until("past.data && !past.data.old");
+    // A beginning is typed: what was there of another time goes, and the field keeps the focus.
+    chrome.value(
+        "(() => { const field = main.querySelector('input'); field.focus(); main.append(h('p', {id: 'old'})); \
+         field.value = '2020-01-01T00:00'; field.dispatchEvent(new Event('change')); })()",
+    );
+    chrome.until("document.getElementById('old') === null && past.data?.moments.length === 0");
+    assert_eq!(chrome.value("document.activeElement.value"), "2020-01-01T00:00");
+    assert_eq!(chrome.value("main.querySelectorAll('h1, input').length"), 2);
+    chrome.value("past.from = '', document.activeElement.blur(), 0");
 }

@@ -306,10 +306,14 @@ function draw() {
   } else {
     body = (pages[name] || pages[''])[1]();
   }
-  // Who types in a field is not interrupted.
-  if (document.activeElement?.tagName === 'INPUT' && main.contains(document.activeElement) && document.activeElement.type !== 'button') return;
-  const scrolled = [...main.querySelectorAll('.wide')].map(box => box.scrollLeft);
-  main.replaceChildren(...body.flat(9).filter(Boolean));
+  const scrolled = [...main.querySelectorAll('.wide')].map(box => box.scrollLeft), nodes = body.flat(9).filter(Boolean), boxes = [...main.children];
+  // Who types in a field is not interrupted: of the same page only what is below the field is drawn, which may be of another choice.
+  const typed = document.activeElement?.tagName === 'INPUT' && main.dataset.page === name + (arg || '') ? boxes.findIndex(box => box.contains(document.activeElement)) : -1;
+  if (typed < 0) main.replaceChildren(...nodes);
+  else {
+    boxes.slice(typed + 1).forEach(box => box.remove());
+    main.append(...nodes.slice(typed + 1));
+  }
   main.querySelectorAll('.wide').forEach((box, at) => { box.scrollLeft = scrolled[at] || 0; });
   if (focus) main.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
   document.title = (main.querySelector('h1')?.textContent ?? '') + ' · evenkeel';
