@@ -123,6 +123,9 @@ impl Board {
         let waits = observation.tasks.iter().map(|task| task.wait_pct);
         let wait =
             waits.fold(None, |sum, wait| wait.map_or(sum, |wait| Some(sum.unwrap_or(0.0) + wait as f32)));
+        // Who ended waited, too; next to a build that is most of all waits.
+        let ended: f64 = observation.exited.iter().map(|ended| ended.wait_pct).sum();
+        let wait: Option<f32> = wait.map(|wait| wait + ended as f32);
         let throttled = owners.iter().map(|owner| owner.now.throttled);
         let throttled =
             throttled.fold(None, |sum, part| part.map_or(sum, |part| Some(sum.unwrap_or(0.0) + part as f32)));

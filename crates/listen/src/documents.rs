@@ -294,7 +294,7 @@ mod tests {
     use std::sync::Arc;
 
     use evenkeel_base::observation::CpuView;
-    use evenkeel_base::{CpuQuota, Limit};
+    use evenkeel_base::{CpuQuota, ExitedView, Limit};
 
     use super::*;
     use crate::notices::labelled::host;
@@ -308,6 +308,16 @@ mod tests {
         seen.wall_ns = 1_000_000_000;
         board.observe(Arc::new(seen));
         assert_eq!(timeline(&board, 0)["moments"][0][5], json!([10.0, 20.0, null, 30.0]));
+    }
+
+    #[test]
+    fn waits_of_tasks_that_ended_are_on_the_timeline() {
+        let mut board = Board::default();
+        let mut seen = host(1, 1);
+        (seen.wall_ns, seen.tasks[0].wait_pct) = (1_000_000_000, Some(5.0));
+        seen.exited = vec![ExitedView { wait_pct: 20.0, ..ExitedView::default() }];
+        board.observe(Arc::new(seen));
+        assert_eq!(timeline(&board, 0)["moments"][0][3], json!(25.0));
     }
 
     #[test]
