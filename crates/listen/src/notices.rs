@@ -94,6 +94,14 @@ impl Average {
     }
 }
 
+/// Judges one of a name. Several may have it, as containers of two runtimes: the worst is told.
+fn judge_worst(now: &mut Judged, subject: Subject, judged: (Seen, String)) {
+    let rank = |seen: Seen| (seen.bad, !seen.good);
+    if now.get(&subject).is_none_or(|known| rank(known.0) < rank(judged.0)) {
+        now.insert(subject, judged);
+    }
+}
+
 /// What was told and what may have to be.
 #[derive(Debug, Clone, Default)]
 pub struct Notices {
@@ -213,14 +221,14 @@ impl Notices {
             };
             let words = format!("waits {:.0} % and runs {:.0} % of one CPU", mean.wait, mean.cpu);
             let judged = Seen { bad: starves(0.5, 20.0), good: !starves(0.35, 15.0) };
-            now.insert(("starved", title.clone()), (judged, words));
+            judge_worst(now, ("starved", title.clone()), (judged, words));
             let words = format!(
                 "its limit holds it back {:.0} %, it runs {:.0} % of one CPU",
                 mean.throttled, mean.cpu
             );
             let judged =
                 Seen { bad: mean.is_held_back(1.0 / 3.0, 10.0), good: !mean.is_held_back(0.15, 7.0) };
-            now.insert(("throttled", title), (judged, words));
+            judge_worst(now, ("throttled", title), (judged, words));
         }
         self.averages = averages;
         if let Some(steal) = seen.host.steal_pct {
@@ -289,7 +297,7 @@ impl Notices {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::TaskId;
+    use evenkeel_base::{ContainerView, TaskId};
 
     use super::*;
 
@@ -365,6 +373,25 @@ mod tests {
         assert_eq!(told, MOST);
         let told: usize = (0..200).map(|_| notices.tell(BTreeMap::new(), 1.0, 0).len()).sum();
         assert_eq!((told, notices.states.len()), (MOST, 0));
+    }
+
+    #[test]
+    fn of_two_of_one_name_the_one_that_starves_is_told() {
+        let mut seen = labelled::host(2, 2);
+        for (at, runtime) in (0..).zip(["docker", "podman"]) {
+            seen.containers.push(ContainerView { group: Some(at), ..ContainerView::of("web", runtime) });
+            seen.tasks[at as usize].container = Some(at);
+        }
+        (seen.interval_s, seen.host.busy_pct) = (1.0, 200.0);
+        (seen.tasks[0].cpu_pct, seen.tasks[0].wait_pct) = (5.0, Some(90.0));
+        let (mut owners, mut notices) = (Owners::default(), Notices::default());
+        let mut told = Vec::new();
+        for _ in 0..90 {
+            owners.observe(&seen);
+            let new = notices.judge(&seen, Some(&owners), &[]);
+            told.extend(new.into_iter().map(|notice| (notice.kind, notice.what, notice.over)));
+        }
+        assert_eq!(told, [("starved", "web".to_owned(), false)]);
     }
 
     #[test]
