@@ -22,4 +22,7 @@ pub fn past_hours_are_those_chosen(chrome: &mut Chrome) {
     assert_eq!(chrome.value("document.activeElement.value"), "2020-01-01T00:00");
     assert_eq!(chrome.value("main.querySelectorAll('h1, input').length"), 2);
     chrome.value("past.from = '', document.activeElement.blur(), 0");
+    // Of a week the shades say from which day to which.
+    let days = "(() => { const to = 6 * 864e5, text = shades([[0, [1]], [to, [1]]]).textContent; return text.includes(date(0)) && text.includes(date(to)); })()";
+    assert_eq!(chrome.value(days), true);
 }

@@ -36,6 +36,8 @@ const cell = (value, digits = 1) => h('td', { class: value === null || value ===
 const bytes = count => count === null ? '?' : count < 10 * 2 ** 30 ? number(count / 2 ** 20, 0) + ' MiB' : number(count / 2 ** 30, 0) + ' GiB';
 const time = ms => new Date(ms).toLocaleTimeString([], { hourCycle: 'h23' });
 const date = ms => new Date(ms).toLocaleString([], { hourCycle: 'h23' });
+/// How the ends of a time are written: over days the clock alone does not say which day.
+const clockOf = (from, to) => to - from > 86400000 ? date : time;
 
 function table(caption, heads, rows) {
   return h('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-label': caption }, h('table', {},
@@ -74,7 +76,7 @@ function chart(rows, lines, unit, height = 190) {
     picture.append(s('line', { class: 'grid', x1: left, x2: width, y1: y(top * part), y2: y(top * part) }),
       s('text', { x: left - 5, y: y(top * part) + 4, 'text-anchor': 'end' }, number(top * part, top < 10 ? 1 : 0)));
   }
-  const clock = to - from > 86400000 ? date : time;
+  const clock = clockOf(from, to);
   picture.append(s('text', { x: left, y: height - 4 }, clock(from)), s('text', { x: width - 2, y: height - 4, 'text-anchor': 'end' }, clock(to)));
   for (const [at, kind] of marks.filter(mark => mark[0] >= from && mark[0] <= to)) {
     picture.append(s('line', { class: 'mark', x1: x(at), x2: x(at), y1: 8, y2: bottom }, s('title', {}, time(at) + ' ' + kind)));
@@ -108,7 +110,7 @@ function shades(rows) {
   picture.style.setProperty('height', Math.ceil(cpus.length * tall) + 'px');
   const paint = picture.getContext('2d');
   paint.fillStyle = getComputedStyle(document.documentElement).getPropertyValue('--cpu').trim();
-  const from = rows[0][0], step = (last[0] - from) / columns, gap = gapOf(rows);
+  const from = rows[0][0], step = (last[0] - from) / columns, gap = gapOf(rows), clock = clockOf(from, last[0]);
   for (let column = 0, at = 0; column < columns; column++) {
     while (at + 1 < rows.length && rows[at + 1][0] <= from + step * (column + 1)) at++;
     // What was not recorded has no shade.
@@ -126,7 +128,7 @@ function shades(rows) {
   scale.style.setProperty('--line', tall + 'px');
   const lines = named ? 'A line for each CPU' : `A line for each CPU (${cpus.slice(0, 16).join(', ')} …)`;
   return h('div', {}, named ? h('div', { class: 'lengths' }, scale, picture) : picture,
-    h('p', { class: 'sub' }, `${lines}, from ${time(rows[0][0])} to ${time(last[0])}; the stronger the colour, the busier.`));
+    h('p', { class: 'sub' }, `${lines}, from ${clock(from)} to ${clock(last[0])}; the stronger the colour, the busier.`));
 }
 
 const USE = [['CPU %', 'n'], ['Waited %', 'n'], ['Throttled %', 'n']];
