@@ -144,7 +144,7 @@ pub fn victims_and_culprits_are_drawn() {
     // What is known of a change's effect stands next to it, and no verdict says its word twice.
     chrome.value(
         "paused = true, hangUp(), live.loop = {settings: 'batch', trials: 1, kept: 1, reverted: 0, guarantees: [], services: [], \
-         effect: null, effect_text: '+3.1 [+1.0, +5.2] % of one CPU: 4 blocks', changes: [{comm: 'web', knob: 'policy', from: 'other', \
+         effect: {cpu_pct: {value: 3.1, low: 1, high: 5.2}}, effect_text: '+3.1 [+1.0, +5.2] % of one CPU: 4 blocks', changes: [{comm: 'web', knob: 'policy', from: 'other', \
          to: 'batch', why: 'long', effect: 'kept: at least +1.2 %'}, {group: '/job', knob: 'weight', from: '100', to: '50', why: 'promise', \
          effect: null}], last_decision: [{name: 'kernel default', kept: true, why: 'kept: nothing tried is shown to be better'}]}, \
          location.hash = '#/loop', 0",
@@ -160,6 +160,10 @@ pub fn victims_and_culprits_are_drawn() {
         json!(["kept: at least +1.2 %", "+3.1 [+1.0, +5.2] % of one CPU: 4 blocks"])
     );
     assert_eq!(chrome.value(&cells(2)), json!(["not measured", "not measured"]));
+    assert_eq!(
+        chrome.value("[...document.querySelectorAll('main .tile')].at(-1).textContent"),
+        "3.1 (1.0 to 5.2)CPU got more than under the baseline, percent of one CPU"
+    );
     assert_eq!(
         chrome.value("document.querySelector('main ul').textContent"),
         "kernel default: kept: nothing tried is shown to be better"
