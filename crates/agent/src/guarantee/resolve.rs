@@ -310,13 +310,16 @@ impl Keeper {
     fn drop_unwanted(&mut self) -> bool {
         let carried: BTreeSet<&Target> = self.layout.held.values().map(|held| &held.target).collect();
         let (owner, pins, guarantees) = (&self.layout.owner, &self.pins, &self.guarantees);
+        let task_slice = self.config.task_slice;
+        // Who is refused competes like everybody else, however short its waits were to be.
+        let has_slice = |id: &TaskId| {
+            let of = owner.get(id).map(|of| &guarantees[*of]);
+            task_slice && of.is_some_and(|of| of.is_active() && of.stated.promise.wait_p99_ns.is_some())
+        };
         let before = self.in_force.len();
         self.in_force.retain(|(target, knob), _| match (target, knob) {
             (Target::Task(id), Knob::Affinity) => pins.cpu(*id).is_some(),
-            (Target::Task(id), _) => {
-                carried.contains(target)
-                    || owner.get(id).is_some_and(|w| guarantees[*w].stated.promise.wait_p99_ns.is_some())
-            }
+            (Target::Task(id), _) => carried.contains(target) || has_slice(id),
             (target, _) => carried.contains(target),
         });
         self.in_force.len() != before
@@ -330,7 +333,7 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{CpuQuota, Limit, PromiseState};
+    use evenkeel_base::{CpuQuota, Limit, PromiseState, SchedAttr};
     use evenkeel_policy::guarantee::Reservation;
 
     use super::*;
@@ -430,6 +433,23 @@ mod tests {
         assert_eq!((lever(true).as_str(), lever(false).as_str()), ("slice", ""));
         let nobody = resolved(&observed(), &[("cgroup:/db", promise)], true);
         assert_eq!(nobody.statuses()[0].lever, "", "nothing is set for who is not there");
+    }
+
+    #[test]
+    fn what_kept_a_promise_goes_when_it_is_refused() {
+        let mut observation = observed();
+        observation.tasks[0].sched = Some(SchedAttr::DEFAULT);
+        let promise = Reservation { wait_p99_ns: Some(2_000_000), ..cpu("80%") };
+        let mut keeper = resolved(&observation, &[("pid:10", promise)], true);
+        keeper.tick(Instant::now(), true);
+        let targets: Vec<Target> = keeper.changes().map(|change| change.target).collect();
+        assert_eq!(targets, [Target::Task(observation.tasks[0].id)]);
+        assert!(!keeper.resolve(&observation, &Bounds::default(), Instant::now()));
+        observation.groups[1].quota =
+            Some(CpuQuota { quota_usec: Limit::Value(50_000), ..CpuQuota::UNLIMITED });
+        assert!(keeper.resolve(&observation, &Bounds::default(), Instant::now()), "something is to go");
+        assert_eq!(keeper.statuses()[0].state, PromiseState::Refused);
+        assert_eq!(keeper.changes().count(), 0);
     }
 
     #[test]
