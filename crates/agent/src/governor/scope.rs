@@ -71,8 +71,12 @@ struct Group {
     target: GroupRef,
     counted: Counted,
     inode: u64,
+    /// Where its quota is.
+    cpu: Hierarchy,
     original: CpuQuota,
     in_force: Option<CpuQuota>,
+    /// The journal says what was found: it tells a value of somebody else's.
+    journaled: bool,
     /// Writes in a row that failed.
     failed: u32,
 }
@@ -95,6 +99,8 @@ struct Hand<'a> {
     refused: Option<String>,
     /// The cgroup is not the scope's own for now: what was set is to be set again.
     as_found: bool,
+    /// Somebody else has set a quota since the cgroup was found: the next observation finds it again.
+    changed: bool,
 }
 
 impl Governed for Hand<'_> {
@@ -147,11 +153,17 @@ impl Hand<'_> {
         if before.unwrap_or(self.group.original) == to {
             return Ok(());
         }
+        // What another quota holds back is not stolen, and none is to be exceeded.
+        let now = || quota_now(&self.group.cpu, &self.group.target.path)?.pct();
+        if !self.group.journaled && now().is_some_and(|now| now < found) {
+            self.changed = true;
+            return Err("somebody else has set its quota".to_owned());
+        }
         let report = (self.write)(&[self.group.change(&to, self.beside.is_some())]);
         match report.changes.last().map(|change| &change.verdict) {
             Some(Outcome::Applied(_) | Outcome::Unchanged) => {
                 self.group.in_force = (to != self.group.original).then_some(to);
-                self.group.failed = 0;
+                (self.group.journaled, self.group.failed) = (true, 0);
                 Ok(())
             }
             // Followed up by the next observation.
@@ -205,6 +217,12 @@ impl AtWork {
         self.group.inode == inode && same_cpus && path == region.map(|region| region.path.as_str())
     }
 
+    /// Whether this is the quota that it was found under. One of its own says nothing of that: whoever sets another one then is met
+    /// with the next write.
+    fn is_under(&self, quota: &CpuQuota) -> bool {
+        self.group.in_force.is_some() || self.group.original == *quota
+    }
+
     /// Whose the services' processes are now.
     fn observe(&mut self, services: &[Scope], observation: &Observation) {
         let Some(beside) = &mut self.beside else { return };
@@ -250,17 +268,18 @@ impl ScopeGovernor {
         };
         self.missed = 0;
         let within = region.unwrap_or(group).cpuset.as_ref().unwrap_or(&observation.topology.online);
-        let is_same = |at_work: &&mut AtWork| at_work.is_of(inode, within, region);
+        let journaled = controls.found_quota(group);
+        let original = journaled
+            .or_else(|| quota_now(cpu, &group.path))
+            .or(group.quota)
+            .unwrap_or(CpuQuota::UNLIMITED);
+        let is_same =
+            |at_work: &&mut AtWork| at_work.is_of(inode, within, region) && at_work.is_under(&original);
         if let Some(at_work) = self.at_work.as_mut().filter(is_same) {
             at_work.observe(&self.services, observation);
             return;
         }
         let target = group.reference();
-        let original = controls
-            .found_quota(group)
-            .or_else(|| quota_now(cpu, &group.path))
-            .or(group.quota)
-            .unwrap_or(CpuQuota::UNLIMITED);
         let cpus = within.len().max(1) as f64;
         let own = region.map_or(original.pct(), |region| region.quota.as_ref()?.pct());
         let cpus = own.map_or(cpus, |pct| cpus.min(pct / 100.0));
@@ -270,7 +289,16 @@ impl ScopeGovernor {
             Ok(auto) => auto,
             Err(why) => return self.rest(why),
         };
-        let group = Group { target, counted, inode, original, in_force: None, failed: 0 };
+        let group = Group {
+            target,
+            counted,
+            inode,
+            cpu: cpu.clone(),
+            original,
+            in_force: None,
+            journaled: journaled.is_some(),
+            failed: 0,
+        };
         self.notes.push(match region {
             None => format!("cpu limit: {} is watched for stolen CPU", group.target.path),
             Some(region) => format!(
@@ -311,15 +339,20 @@ impl ScopeGovernor {
         if let Some(beside) = beside {
             beside.look(&group.counted);
         }
-        let mut hand = Hand { group, beside: beside.as_mut(), write, refused: None, as_found: false };
+        let mut hand =
+            Hand { group, beside: beside.as_mut(), write, refused: None, as_found: false, changed: false };
         auto.tick(&mut hand, overslept);
         // What services use changes while what all may use does not.
         if let Err(why) = hand.renew() {
             tracing::debug!(why, "the limit of background work was not set");
         }
-        let (refused, as_found) = (hand.refused, hand.as_found);
+        let Hand { refused, as_found, changed, .. } = hand;
         if let Some(why) = refused {
             return self.leave(&why);
+        }
+        // What was seen since then says nothing.
+        if changed {
+            return;
         }
         if as_found {
             (group.in_force, auto.limit) = (None, None);
@@ -417,80 +450,4 @@ impl Component for ScopeGovernor {
 }
 
 #[cfg(test)]
-mod tests {
-    use evenkeel_actuate::ChangeOutcome;
-    use evenkeel_policy::governor::{Governor, Rules, Threshold};
-
-    use super::super::LEAST;
-    use super::*;
-
-    /// The kubelet gives containers other CPUs whenever a pod gets some of its own. Waits on CPUs that are not known for what others
-    /// use there would be stolen, all of them.
-    #[test]
-    fn on_other_cpus_everything_is_found_out_again() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("work")).unwrap();
-        let mount_point = root.path().to_str().unwrap().to_owned();
-        let cpu = Some(Hierarchy { mount_point, root: "/".into(), v2: true });
-        let layout = evenkeel_linux::mountinfo::Layout::V2;
-        let hierarchies =
-            Hierarchies { layout, cpu, cpuset: None, cpuacct: None, memory: None, unified: None };
-        let mut host = crate::testing::observation(&[("/", None), ("/work", Some(0))]);
-        host.tasks = vec![crate::testing::task(7, "job", 1)];
-        let (scope, controls) = (Scope::parse(&["cgroup:/work"]).unwrap(), Controls::none(false));
-        let mut governor = ScopeGovernor::new(None, Vec::new());
-        let mut followed = |cpus: &str| {
-            host.groups[1].cpuset = Some(cpus.parse().unwrap());
-            governor.follow(&scope, &host, &hierarchies, &controls);
-            let auto = &governor.at_work.as_ref().unwrap().auto;
-            (auto.cpus, auto.within.as_ref().unwrap().to_string(), governor.notes.len())
-        };
-        assert_eq!(followed("0"), (1.0, "0".to_owned(), 1));
-        assert_eq!(followed("0"), (1.0, "0".to_owned(), 1));
-        assert_eq!(followed("0-1"), (2.0, "0-1".to_owned(), 2));
-    }
-
-    /// Who passes through the cgroup for a moment makes it not the scope's own.
-    #[test]
-    fn a_limit_that_was_not_set_is_not_shown_as_in_force_and_set_again() {
-        let quota = CpuQuota { quota_usec: Limit::Value(20_000), ..CpuQuota::UNLIMITED };
-        let mut auto = Auto::new((1.0, None), PERIOD, None, Purpose::default()).unwrap();
-        let wants = |share| {
-            let known = Some(Threshold::Window { window_s: 10.0, share });
-            Governor::new(Rules { known, margin: 0.0, ..Rules::default() })
-        };
-        auto.governor = wants(0.2);
-        let group = Group {
-            target: GroupRef { path: "/work".into(), v2: true },
-            counted: Counted::default(),
-            inode: 1,
-            original: CpuQuota::UNLIMITED,
-            in_force: None,
-            failed: 0,
-        };
-        let target = Target::Group(group.target.clone());
-        let at_work = AtWork { told: told(&auto), auto, group, beside: None };
-        let mut governor = ScopeGovernor { at_work: Some(at_work), ..ScopeGovernor::default() };
-        let (to, knob) = (Setting::Quota(quota), Knob::Quota);
-        let report = |verdict: &Outcome| {
-            let (target, to, verdict) = (target.clone(), to.clone(), verdict.clone());
-            SetReport { changes: vec![ChangeOutcome { target, knob, to, verdict }], ..SetReport::default() }
-        };
-        let (refused, unchanged) = (Outcome::Refused("outside the scope".into()), Outcome::Unchanged);
-        let tick = |governor: &mut ScopeGovernor, verdict: &Outcome| {
-            std::thread::sleep(LEAST);
-            governor.tick(Duration::ZERO, &mut |_| report(verdict));
-            governor.standing().limit_pct
-        };
-        assert_eq!(tick(&mut governor, &unchanged), Some(20.0));
-        governor.learn(&Plan::default(), &report(&refused));
-        assert_eq!((governor.standing().limit_pct, governor.change().is_none()), (None, true));
-        assert_eq!((tick(&mut governor, &refused), governor.left.is_none()), (None, true));
-        assert_eq!(tick(&mut governor, &unchanged), Some(20.0));
-        // The same where another limit was to be set.
-        for (share, verdict, limit_pct) in [(0.3, &refused, None), (0.2, &unchanged, Some(20.0))] {
-            governor.at_work.as_mut().unwrap().auto.governor = wants(share);
-            assert_eq!(tick(&mut governor, verdict), limit_pct);
-        }
-    }
-}
+mod tests;
