@@ -64,6 +64,8 @@ pub(crate) struct Decisions {
     pub(crate) control: OnlineControl,
     /// Settings that were taken back, by name: not tried again while the load is the same.
     pub(crate) barred: BTreeSet<String>,
+    /// Whether anybody was both service and background work has been looked at.
+    pub(crate) tiers_checked: bool,
 }
 
 /// The closed loop and its parts.
@@ -178,6 +180,7 @@ impl Agent {
                 outside: None,
                 control: remembered.control.clone(),
                 barred: remembered.barred.clone(),
+                tiers_checked: remembered.trials > 0,
             },
             lengths,
             kept: None,

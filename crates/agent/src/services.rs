@@ -25,11 +25,10 @@ impl Agent {
         self.config.background.is_some()
     }
 
-    /// Before the first decision nobody may be both. Later on, who turns out to be is part of the service.
-    pub(crate) fn check_tiers(&self, observation: &Observation) -> Result<(), AgentError> {
-        let Some(background) = self.config.background.as_ref().filter(|_| self.decisions.trials == 0) else {
-            return Ok(());
-        };
+    /// At the first look nobody may be both. Later on, who turns out to be is part of the service.
+    pub(crate) fn check_tiers(&mut self, observation: &Observation) -> Result<(), AgentError> {
+        let checked = std::mem::replace(&mut self.decisions.tiers_checked, true);
+        let Some(background) = self.config.background.as_ref().filter(|_| !checked) else { return Ok(()) };
         for task in observation.tasks.iter().filter(|task| background.has(task, observation)) {
             if let Some(service) = self.config.service_of(task, observation) {
                 let task = format!("task {} ({})", task.id.tid, task.comm);
@@ -265,6 +264,18 @@ mod tests {
             host.tasks.push(passer.clone());
             assert_eq!(freed(&host), None);
             host.tasks.pop();
+        }
+    }
+
+    /// Such as a log that is compressed in a service's cgroup.
+    #[test]
+    fn who_turns_out_to_be_both_later_does_not_end_the_run() {
+        let mut both = host();
+        both.tasks[2].group = Some(2);
+        for (first, is_fine) in [(&host(), true), (&both, false)] {
+            let mut agent = testing::agent_of_services();
+            assert_eq!(agent.check_tiers(first).is_ok(), is_fine);
+            assert!(agent.check_tiers(&both).is_ok(), "no trial was held yet");
         }
     }
 
