@@ -66,6 +66,8 @@ pub(crate) struct Decisions {
     pub(crate) barred: BTreeSet<String>,
     /// Whether anybody was both service and background work has been looked at.
     pub(crate) tiers_checked: bool,
+    /// When the run ends: what is decided again until then has no more time than is left.
+    pub(crate) ends: Option<Instant>,
 }
 
 /// The closed loop and its parts.
@@ -181,6 +183,7 @@ impl Agent {
                 control: remembered.control.clone(),
                 barred: remembered.barred.clone(),
                 tiers_checked: remembered.trials > 0,
+                ends: None,
             },
             lengths,
             kept: None,

@@ -218,6 +218,7 @@ impl Agent {
     ) -> Result<Decision, AgentError> {
         self.decisions.trials += 1;
         let began = Instant::now();
+        let at_most = self.decisions.ends.map_or(at_most, |end| end.min(at_most));
         let left = at_most.saturating_duration_since(began);
         let predicted = self.predict(observation, candidates, watcher);
         let mut late = began.elapsed().min(self.config.most_late);

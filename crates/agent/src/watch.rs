@@ -136,6 +136,7 @@ impl Agent {
         if self.config.once {
             return self.note_end();
         }
+        self.decisions.ends = end;
         let mut drifting = 0;
         let mut others = false;
         let mut patience = REST;

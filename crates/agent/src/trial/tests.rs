@@ -70,3 +70,19 @@ fn each_decision_of_a_run_has_its_level_of_one_budget() {
     assert!(alpha(&kept) > poor && alpha(&given_up) < poor, "what is found pays for what comes");
     assert_ne!(next_rules(&rules, &kept, 1).seed, next_rules(&rules, &kept, 2).seed);
 }
+
+/// `run --for` ends in time, also where something was decided again shortly before.
+#[test]
+fn what_is_decided_again_does_not_outlast_the_run() {
+    use crate::events::Quiet;
+    let mut agent = crate::testing::agent("comm:^none$", |config| config.most_late = Duration::ZERO);
+    agent.decisions.ends = Some(Instant::now());
+    let host = crate::testing::observation(&[("/", None)]);
+    let candidates = [default_plan(), Plan { name: "nice".into(), ..Plan::default() }];
+    let seen = (Summary { seconds: 1.0, ..Summary::default() }, Vec::new(), None);
+    let until = (Instant::now(), Instant::now() + Duration::from_secs(2));
+    let pace = Pace::new(0.6, 0.0);
+    let decision = agent.hold_trial(&candidates, pace, until, seen, &host, &mut Quiet).unwrap();
+    let windows: Vec<usize> = decision.verdicts.iter().map(|verdict| verdict.windows).collect();
+    assert_eq!((windows, decision.winner), (vec![1, 0], 0), "that before the trial, and none in it");
+}
