@@ -337,8 +337,8 @@ impl Agent {
         }
         self.stop_puller(watcher);
         self.note_trial(&decision, candidates, &fulfilments, &predicted, started_ns, watcher);
-        let effect = effect(&decision.verdicts[decision.winner].why, predicted[decision.winner].as_ref());
-        self.note_settings(Some(&effect), observation);
+        let effect = effect(&decision, &predicted);
+        self.note_settings(effect.as_deref(), observation);
         watcher.event(&Event::Decided { decision: &decision, candidates });
         Ok(decision)
     }
@@ -452,12 +452,15 @@ fn feed_back(control: &mut OnlineControl, decision: &Decision, to_default: bool)
     }
 }
 
-/// What was measured, with what had been predicted next to it.
-fn effect(why: &str, predicted: Option<&Prediction>) -> String {
-    match predicted {
+/// What was measured of the winner, with what had been predicted next to it; `None` where the present state stays, of which the decision
+/// that chose it measured more.
+fn effect(decision: &Decision, predicted: &[Option<Prediction>]) -> Option<String> {
+    let winner = Some(decision.winner).filter(|winner| *winner != 0)?;
+    let why = &decision.verdicts[winner].why;
+    Some(match &predicted[winner] {
         Some(predicted) => format!("{why}; predicted: {}", predicted.in_words()),
-        None => why.to_owned(),
-    }
+        None => why.clone(),
+    })
 }
 
 #[cfg(test)]

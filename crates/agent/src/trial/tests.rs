@@ -86,3 +86,16 @@ fn what_is_decided_again_does_not_outlast_the_run() {
     let windows: Vec<usize> = decision.verdicts.iter().map(|verdict| verdict.windows).collect();
     assert_eq!((windows, decision.winner), (vec![1, 0], 0), "that before the trial, and none in it");
 }
+
+/// A trial that finds nothing better says nothing of what is in force.
+#[test]
+fn what_stays_in_force_keeps_the_effect_that_it_was_kept_for() {
+    let effect = |winner| {
+        let verdicts = ["kept: nothing tried is shown to be better", "kept: at least +3.0 points of CPU"];
+        let of = |why: &str| evenkeel_policy::trial::Verdict { why: why.to_owned(), ..Default::default() };
+        let objective = evenkeel_policy::trial::Objective::new(0.1, false);
+        let verdicts = verdicts.map(of).to_vec();
+        effect(&Decision { winner, verdicts, confirmed: true, pairs: vec![], objective }, &[None, None])
+    };
+    assert_eq!([0, 1].map(effect), [None, Some("kept: at least +3.0 points of CPU".to_owned())]);
+}
