@@ -70,7 +70,7 @@ pub fn of(task: &TaskView, observation: &Observation, trusted: &Trusted) -> Opti
 fn quality_of_service(path: &str) -> Option<&'static str> {
     let mut parts = path.split('/').skip_while(|part| !is_kubepods(part)).skip(1);
     let next = parts.next()?;
-    match next.strip_prefix("kubepods-").unwrap_or(next) {
+    match next.rsplit_once("kubepods-").map_or(next, |(_, own)| own) {
         "besteffort" | "besteffort.slice" => Some("besteffort"),
         "burstable" | "burstable.slice" => Some("burstable"),
         pod if pod.starts_with("pod") => Some("guaranteed"),
@@ -155,7 +155,7 @@ pub fn all(observation: &Observation, trusted: &Trusted) -> BTreeMap<String, Der
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{ContainerView, IDLE_LOAD_WEIGHT, Nice, PodView, SchedAttr, load_weight};
+    use evenkeel_base::{ContainerView, GroupRef, IDLE_LOAD_WEIGHT, Nice, PodView, SchedAttr, load_weight};
 
     use super::*;
     use crate::scope::Scope;
@@ -269,11 +269,19 @@ mod tests {
             ("/kubepods/besteffort/podx/y", Some("besteffort")),
             ("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podx.slice/y", Some("burstable")),
             ("/kubepods.slice/kubepods-podx.slice", Some("guaranteed")),
+            // Of a kubelet with a root of its own, as in kind.
+            (
+                "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-podx.slice",
+                Some("besteffort"),
+            ),
+            ("/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podx.slice/y", Some("guaranteed")),
             ("/a/kubepods/podx/y", Some("guaranteed")),
             ("/kubepods", None),
             ("/system.slice/kubelet.service", None),
         ] {
             assert_eq!(quality_of_service(path), class, "{path}");
+            let group = GroupRef { path: path.into(), v2: true };
+            assert_eq!(group.is_kubelets(), path.contains("kubepods"), "{path}");
         }
     }
 }

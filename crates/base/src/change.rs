@@ -22,9 +22,10 @@ impl GroupRef {
     }
 }
 
-/// Whether a part of a path is the group of all pods, with the kubelet's driver `cgroupfs` or `systemd`.
+/// Whether a part of a path is the group of all pods, with the kubelet's driver `cgroupfs` or `systemd`; by that one its name has those
+/// above it in front, where the kubelet has a `cgroupRoot` (`kubelet-kubepods.slice` in kind).
 pub fn is_kubepods(part: &str) -> bool {
-    matches!(part, "kubepods" | "kubepods.slice")
+    matches!(part, "kubepods" | "kubepods.slice") || part.ends_with("-kubepods.slice")
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
