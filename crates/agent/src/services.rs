@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use evenkeel_actuate::Left;
-use evenkeel_base::{Change, GroupRef, Histogram, Observation, Plan, Sample, Target, TaskView};
+use evenkeel_base::{
+    Change, FollowingLimit, GroupRef, Histogram, Knob, Observation, Plan, Sample, Target, TaskView,
+};
 use evenkeel_observe::Select;
 use evenkeel_policy::levers;
 use evenkeel_policy::protect::{FLOOR_NS, keeps};
@@ -122,8 +124,17 @@ impl Agent {
         if more.is_empty() {
             return None;
         }
-        let follow = wanted.follow.into_iter().filter(|limit| is_new(&Target::Group(limit.group.clone())));
         let mut plan = self.plan.clone();
+        // What is left of a quota that they share is to be enough for all of them.
+        for known in &mut plan.follow {
+            let is_same = |limit: &&FollowingLimit| limit.group == known.group && limit.above == known.above;
+            let Some(part) = wanted.follow.iter().find(is_same).map(|limit| limit.part) else { continue };
+            known.part = part;
+            let limit = levers::change_at(known, known.left_pct);
+            let here = |change: &&mut Change| change.target == limit.target && change.knob() == Knob::Quota;
+            plan.changes.iter_mut().filter(here).for_each(|change| change.clone_from(&limit));
+        }
+        let follow = wanted.follow.into_iter().filter(|limit| is_new(&Target::Group(limit.group.clone())));
         plan.follow.extend(follow);
         plan.changes.extend(more);
         Some(plan)
@@ -207,7 +218,7 @@ fn is_delayed(waits: &Histogram, seconds: f64, bound_ns: Option<u64>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{GroupRef, Setting};
+    use evenkeel_base::{CpuQuota, Limit, Setting};
 
     use super::*;
     use crate::{Scope, testing};
@@ -265,6 +276,34 @@ mod tests {
             assert_eq!(freed(&host), None);
             host.tasks.pop();
         }
+    }
+
+    /// Who was there first had all that was left.
+    #[test]
+    fn what_is_left_of_a_quota_is_shared_with_background_work_that_comes_later() {
+        let mut agent = testing::agent_of_services();
+        agent.config.scope = Scope::parse(&["cgroup:/pod/a", "cgroup:/pod/b"]).unwrap();
+        let pod = |name| (name, Some(1));
+        let groups = [("/", None), ("/pod", Some(0)), pod("/pod/a"), pod("/pod/b"), pod("/pod/api")];
+        let mut host = testing::observation(&groups);
+        host.groups.iter_mut().for_each(|group| group.raw_weight = Some(100));
+        host.groups[1].quota = Some(CpuQuota { quota_usec: Limit::Value(100_000), ..CpuQuota::UNLIMITED });
+        host.groups[1].throttled_periods = Some((5, 10));
+        let task = |pid, comm, group, cpu_pct| TaskView { cpu_pct, ..testing::task(pid, comm, group) };
+        host.tasks = vec![task(7, "job", 2, 30.0), task(9, "api", 4, 20.0)];
+        agent.plan = agent.propose_named("headroom", &host).unwrap();
+        assert_eq!(agent.with_newcomers(&host), None);
+        host.tasks.push(task(8, "job", 3, 30.0));
+        let quotas = |plan: &Plan| -> Vec<f64> {
+            let pct = |change: &Change| match &change.to {
+                Setting::Quota(quota) => quota.pct(),
+                _ => None,
+            };
+            plan.changes.iter().filter_map(pct).collect()
+        };
+        let plan = agent.with_newcomers(&host).unwrap();
+        assert_eq!((quotas(&agent.plan), quotas(&plan)), (vec![75.0], vec![37.5, 37.5]));
+        assert_eq!(plan.follow.iter().map(|limit| limit.part).collect::<Vec<_>>(), [0.5, 0.5]);
     }
 
     /// Such as a log that is compressed in a service's cgroup.

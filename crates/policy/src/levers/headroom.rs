@@ -105,7 +105,8 @@ pub fn change_at(limit: &FollowingLimit, left_pct: f64) -> Change {
 /// be read), not by what those before them had.
 pub fn reckon_again(plan: &mut Plan, again: &[Change], own: impl Fn(&GroupRef) -> Option<CpuQuota>) {
     let Plan { changes, follow, .. } = plan;
-    for change in changes.iter_mut().filter(|of| of.knob() == Knob::Quota && again.contains(of)) {
+    let is_again = |target: &Target| again.iter().any(|of| of.knob() == Knob::Quota && of.target == *target);
+    for change in changes.iter_mut().filter(|of| of.knob() == Knob::Quota && is_again(&of.target)) {
         let Target::Group(group) = &change.target else { continue };
         let Some(own) = own(group) else { continue };
         change.to = match follow.iter_mut().find(|limit| limit.group == *group) {
