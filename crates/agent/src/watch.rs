@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use evenkeel_actuate::{SetReport, Verdict};
+use evenkeel_actuate::{ChangeOutcome, SetReport, Verdict};
 use evenkeel_base::{Change, CpuSet, Observation, Plan, Target};
 use evenkeel_observe::Detail;
 use evenkeel_policy::monitor::Arm;
@@ -104,6 +104,19 @@ fn drifted(from_pct: f64, to_pct: f64) -> bool {
 /// The patience after a trial that came out as the one before.
 fn longer(patience: Duration) -> Duration {
     (2 * patience).min(LONGEST_REST)
+}
+
+/// Whom a plan sets something of that one before did not. Each may have several settings; those of the others may be written again, and
+/// what components want with them.
+fn newcomers(before: &Plan, now: &Plan, report: &SetReport) -> usize {
+    let is_of = |plan: &Plan, target: &Target| plan.changes.iter().any(|change| change.target == *target);
+    let is_new = |change: &&ChangeOutcome| match &change.verdict {
+        Verdict::Applied(applied) => {
+            is_of(now, &change.target) && (applied.first || !is_of(before, &change.target))
+        }
+        _ => false,
+    };
+    report.changes.iter().filter(is_new).map(|change| &change.target).collect::<BTreeSet<_>>().len()
 }
 
 /// The scope's load, percent of one CPU, and the CPUs that were online.
@@ -409,9 +422,9 @@ impl Agent {
     /// Cgroups of background work that came since the decision get the same settings.
     fn take_in_newcomers(&mut self, observation: &Observation, watcher: &mut dyn Watcher) {
         let Some(plan) = self.renewed(observation) else { return };
+        let before = self.plan.clone();
         let report = self.put_in_place(plan);
-        let more =
-            report.changes.iter().filter(|change| matches!(change.verdict, Verdict::Applied(_))).count();
+        let more = newcomers(&before, &self.plan, &report);
         if more > 0 {
             watcher.event(&Event::Note(&format!("{more} more of background work: {}", self.plan.name)));
         }

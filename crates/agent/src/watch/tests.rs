@@ -1,3 +1,4 @@
+use evenkeel_actuate::Applied;
 use evenkeel_base::{GroupRef, Histogram, HostView, SchedAttr, Setting, TaskView};
 
 use super::*;
@@ -181,4 +182,29 @@ fn a_load_that_was_tried_in_vain_is_none_that_has_changed() {
         let why = [59, 61].map(|seconds| why(ago(seconds), false, load_pct, LONGEST_REST));
         assert_eq!(why, [None, Some(Drift::Load)], "{load_pct}");
     }
+}
+
+/// Some settings are two properties of a cgroup, limits that follow are written time and again, and promises with them.
+#[test]
+fn cgroups_that_came_are_counted_and_not_what_was_written() {
+    let (weight, idle) = (Setting::Weight(1), Setting::GroupIdle(true));
+    let outcome = |path: &str, to: &Setting, first: Option<bool>| ChangeOutcome {
+        target: Target::Group(GroupRef { path: path.into(), v2: true }),
+        knob: to.knob(),
+        to: to.clone(),
+        verdict: first.map_or(Verdict::Unchanged, |first| {
+            Verdict::Applied(Applied { from: to.clone(), now: to.clone(), first })
+        }),
+    };
+    let before = of_group("/a");
+    let now = Plan { changes: [before.changes.clone(), of_group("/b").changes].concat(), ..Plan::default() };
+    let count = |changes: &[ChangeOutcome]| {
+        newcomers(&before, &now, &SetReport { changes: changes.to_vec(), ..SetReport::default() })
+    };
+    let there = [outcome("/a", &weight, Some(false)), outcome("/a", &idle, None)];
+    let promised = outcome("/promised", &weight, Some(true));
+    let came = [outcome("/b", &weight, Some(true)), outcome("/b", &idle, Some(false)), promised];
+    assert_eq!((count(&there), count(&came), count(&[&there[..], &came[..]].concat())), (0, 1, 1));
+    // Made again under its name.
+    assert_eq!(count(&[outcome("/a", &weight, Some(true)), came[0].clone()]), 2);
 }
