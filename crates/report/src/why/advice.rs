@@ -194,6 +194,7 @@ fn waiting(target: &Target, facts: &Facts, share: f64) -> Vec<(&'static str, Str
         |wanted: &dyn Fn(&&Blame) -> bool| blame.iter().filter(wanted).map(|b| b.share_pct).sum::<f64>();
     let own = sum(&|b| b.own);
     let interrupts = sum(&|b| matches!(b.kind, Kind::Irq | Kind::Softirq));
+    let idle = sum(&|b| b.kind == Kind::Idle);
     let lengths = target.wait_histogram_usec.as_ref().map_or(String::new(), |waits| {
         match (waits.p50_usec, waits.p99_usec) {
             (Some(p50), Some(p99)) => {
@@ -228,6 +229,16 @@ fn waiting(target: &Target, facts: &Facts, share: f64) -> Vec<(&'static str, Str
             ),
         ));
     }
+    // No one had the CPU: nobody's weight is in the way.
+    if idle >= 40.0 {
+        out.push((
+            "none",
+            format!(
+                "{head}: {idle:.0} % of that for CPUs that were leaving idle: no task had them, and no weight \
+                 helps; shallower idle states (`cpupower idle-set`) or, in a virtual machine, halt polling make it shorter"
+            ),
+        ));
+    }
     if interrupts >= 20.0 {
         let first = blame.iter().find(|b| matches!(b.kind, Kind::Irq | Kind::Softirq));
         let name = first.map_or("", |b| b.name.as_str());
@@ -245,8 +256,8 @@ fn waiting(target: &Target, facts: &Facts, share: f64) -> Vec<(&'static str, Str
         out.push(competitor(target, facts, culprit, &head));
     }
     if out.is_empty() {
-        let most =
-            blame.first().map_or(String::new(), |b| format!("; most, {:.0} %, for {}", b.share_pct, b.name));
+        let first = blame.iter().find(|b| b.kind != Kind::Idle);
+        let most = first.map_or(String::new(), |b| format!("; most, {:.0} %, for {}", b.share_pct, b.name));
         out.push((
             "weight",
             format!("{head}{most}: many share its CPUs; raise its weight, or give it CPUs of its own"),

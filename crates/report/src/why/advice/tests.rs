@@ -78,6 +78,29 @@ fn own_threads_and_interrupts_are_told_apart() {
 }
 
 #[test]
+fn who_waits_for_idle_cpus_is_not_told_to_outweigh_others() {
+    let split = Split { ran_s: 5.0, waited_s: 1.0, throttled_s: Some(0.0), slept_s: 4.0, ..Split::default() };
+    let mut target = with(split);
+    let hog = target.blame.take().unwrap().remove(0);
+    let idle = |share_pct| Blame {
+        kind: Kind::Idle,
+        name: "idle".into(),
+        share_pct,
+        seconds: share_pct / 100.0,
+        ..Blame::default()
+    };
+    target.blame = Some(vec![idle(90.0), Blame { share_pct: 10.0, seconds: 0.1, ..hog.clone() }]);
+    let advice = advise(&target, &facts());
+    assert_eq!((advice.len(), advice[0].lever), (1, "none"), "{advice:?}");
+    assert!(advice[0].text.contains("90 % of that for CPUs that were leaving idle"), "{advice:?}");
+    // Of many, none of whom had it for long, whoever had it for longest is named.
+    target.blame = Some(vec![idle(30.0), Blame { share_pct: 15.0, seconds: 0.15, ..hog }]);
+    let advice = advise(&target, &facts());
+    assert_eq!(advice[0].lever, "weight");
+    assert!(advice[0].text.contains("most, 15 %, for hog<script>: many share its CPUs"), "{advice:?}");
+}
+
+#[test]
 fn a_group_that_lost_its_turn_is_told_so_before_anything_else() {
     let mut target =
         with(Split { ran_s: 2.0, waited_s: 5.0, slept_s: 3.0, throttled_s: Some(0.0), ..Split::default() });
