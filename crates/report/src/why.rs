@@ -187,6 +187,12 @@ pub fn by_name(blame: &[Blame]) -> Vec<Blame> {
     list
 }
 
+/// The other task that had the CPU for longest, tasks of one name in one place taken together: whom advice names, and whose weight it
+/// compares.
+pub fn rival(blame: &[Blame]) -> Option<Blame> {
+    by_name(blame).into_iter().find(|row| !row.own && row.kind == Kind::Task)
+}
+
 /// A quota that held the target back.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ThrottledBy {

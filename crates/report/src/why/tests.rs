@@ -124,6 +124,31 @@ fn tasks_of_one_name_are_one_culprit() {
 }
 
 #[test]
+fn whose_weight_is_compared_is_whom_advice_names() {
+    let one = target().blame.unwrap_or_default().remove(0);
+    let row = |tid, name: &str, share_pct| Blame {
+        tid: Some(tid),
+        name: name.into(),
+        seconds: share_pct,
+        share_pct,
+        cgroup: Some(format!("/{name}")),
+        ..one.clone()
+    };
+    // Of single threads the hog has most; of programs, the compiler.
+    let blame = [row(1, "hog", 40.0), row(2, "cc1", 30.0), row(3, "cc1", 30.0)];
+    let found = rival(&blame).unwrap();
+    assert_eq!((found.name.as_str(), found.cgroup.as_deref()), ("cc1 (2 threads)", Some("/cc1")));
+    let mut target = target();
+    target.split = Split { ran_s: 5.0, waited_s: 5.0, throttled_s: Some(0.0), ..Split::default() };
+    target.shares = target.split.shares();
+    target.blame = Some(blame.to_vec());
+    let text = advise(&target, &Facts { cpus: 2, ..Facts::default() }).remove(0).text;
+    assert!(text.contains(&found.name), "{text}");
+    let own = blame.map(|row| Blame { own: true, ..row });
+    assert_eq!(rival(&own), None);
+}
+
+#[test]
 fn spans_are_short() {
     let spans = [3.21, 12.0, 4100.0, 28_000.0, 1_250_000.0].map(span);
     assert_eq!(spans, ["3.2 us", "12 us", "4.1 ms", "28 ms", "1.25 s"]);

@@ -8,7 +8,7 @@ use evenkeel_linux::{Root, sys};
 use evenkeel_observe::beside::IoStalled;
 use evenkeel_observe::{Observer, read_kernel};
 use evenkeel_report::time;
-use evenkeel_report::why::{Blame, Bucket, Facts, Kind, Split, Target, ThrottledBy, Waits, advise};
+use evenkeel_report::why::{Blame, Bucket, Facts, Kind, Split, Target, ThrottledBy, Waits, advise, rival};
 
 use super::fallback;
 use super::names::Names;
@@ -309,7 +309,7 @@ fn facts(window: &Window<'_>, aim: &Aim, target: &Target) -> Facts {
         .map(|(old, new)| new.idle_ns.saturating_sub(old.idle_ns))
         .sum();
     let wall_ns = window.after.monotonic_ns.saturating_sub(window.before.monotonic_ns).max(1);
-    let other = target.blame.iter().flatten().find(|row| !row.own && row.kind == Kind::Task);
+    let other = rival(target.blame.as_deref().unwrap_or_default());
     let mine = aim.groups.first().cloned().or_else(|| {
         let task = aim.tasks.first()?;
         window
@@ -318,7 +318,7 @@ fn facts(window: &Window<'_>, aim: &Aim, target: &Target) -> Facts {
             .and_then(|task| window.observation.group_of(task))
             .map(|g| g.path.clone())
     });
-    let theirs = other.and_then(|row| row.cgroup.clone());
+    let theirs = other.and_then(|row| row.cgroup);
     let (weight, culprit_weight) = match (&mine, &theirs) {
         (Some(mine), Some(theirs)) => rivals(mine, theirs).map_or((None, None), |(mine, theirs)| {
             let weight = |path: &str| window.group(path).and_then(|group| group.load_weight);
