@@ -153,13 +153,18 @@ fn throttling(target: &Target, facts: &Facts, share: f64) -> String {
                      raise this one for all of them"
                 ));
             } else if wanted <= allowed {
-                text.push_str(&format!(
+                text.push_str(
                     "; on average that is within the quota, so it comes in bursts: allow a burst (cpu.max.burst, \
-                     cpu.cfs_burst_us) or a longer period with the same ratio, or use fewer threads at once (a quota is \
-                     used up {} times as fast by {})",
-                    target.threads.min(facts.cpus.max(1) as usize).max(1),
-                    threads(target.threads.min(facts.cpus.max(1) as usize).max(1))
-                ));
+                     cpu.cfs_burst_us) or a longer period with the same ratio",
+                );
+                // A single thread cannot be fewer.
+                let at_once = target.threads.min(facts.cpus.max(1) as usize);
+                if at_once > 1 {
+                    text.push_str(&format!(
+                        ", or use fewer threads at once (a quota is used up {at_once} times as fast by {})",
+                        threads(at_once)
+                    ));
+                }
             } else {
                 // What it wants includes what it would have waited for others anyway: an upper bound.
                 text.push_str(&format!(

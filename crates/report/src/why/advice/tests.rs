@@ -26,11 +26,15 @@ fn throttling_names_the_quota_and_what_would_do() {
 #[test]
 fn throttling_within_the_average_is_a_matter_of_bursts() {
     let split = Split { ran_s: 1.0, throttled_s: Some(1.0), slept_s: 8.0, ..Split::default() };
-    let advice = advise(&with(split), &facts());
+    let advice = advise(&with(split.clone()), &facts());
     assert!(
         advice[0].text.contains("comes in bursts") && advice[0].text.contains("cpu.max.burst"),
         "{advice:?}"
     );
+    assert!(advice[0].text.ends_with("(a quota is used up 2 times as fast by 2 threads)"), "{advice:?}");
+    let single = Target { threads: 1, ..with(split) };
+    let advice = advise(&single, &facts());
+    assert!(advice[0].text.ends_with("a longer period with the same ratio"), "{advice:?}");
 }
 
 #[test]
