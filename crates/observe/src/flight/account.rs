@@ -89,6 +89,8 @@ struct Reckoning<'a, 't> {
     /// The target's.
     states: HashMap<u32, State>,
     hands: Vec<Hands>,
+    /// By CPU: when who had it from before the beginning left it and wanted on. Who that was is not known until it comes again.
+    left_first: Vec<Option<u64>>,
     recorded: BTreeSet<Place>,
     within: BTreeSet<Place>,
 }
@@ -133,6 +135,7 @@ fn reckon(
         present: HashMap::new(),
         states: HashMap::new(),
         hands: vec![Vec::new(); recording.cpus()],
+        left_first: vec![None; recording.cpus()],
         recorded: BTreeSet::new(),
         within: BTreeSet::new(),
     };
@@ -184,13 +187,23 @@ impl Reckoning<'_, '_> {
                         self.present.remove(&tid);
                     }
                 }
+                let is_new = next != 0 && !self.present.contains_key(&next);
+                let left_first = self.left_first.get_mut(cpu as usize);
+                // The first that comes for the first time is taken for the one that left: until then it ran, or that is not known.
+                let back = left_first.filter(|_| is_new).and_then(Option::take);
+                if before.is_none()
+                    && matches!(left, Left::Runnable { .. })
+                    && let Some(left_first) = self.left_first.get_mut(cpu as usize)
+                {
+                    *left_first = Some(when);
+                }
                 let place = self.who(next, when);
                 if let Some(hands) = self.hands.get_mut(cpu as usize) {
                     hands.push((when, next, place));
                 }
                 if self.is_meant(next, when, is_target) {
                     // Nothing was seen of it: it has been runnable since before.
-                    let since = self.start;
+                    let since = back.unwrap_or(self.start);
                     let state = State::Wait { since, began: since, cpu, held: false };
                     self.states.entry(next).or_insert(state);
                     self.close(next, when, false);
