@@ -73,13 +73,18 @@ fn facts(runtime: &str, list: Vec<Container>) -> RuntimeFacts {
             let pod = PodFacts { namespace, name, annotations: Vec::new(), address: None };
             facts.pods.insert(uid.clone(), pod);
         }
-        let name = container.names.unwrap_or_default().into_iter().next();
-        let name = name.map_or_else(|| id.clone(), |name| name.trim_start_matches('/').to_owned());
+        let name = own_name(&container.names.unwrap_or_default()).unwrap_or_else(|| id.clone());
         let labels = sorted(labels);
         let runtime = runtime.to_owned();
         facts.containers.insert(id, ContainerFacts { name, runtime, labels, pod, address });
     }
     facts
+}
+
+/// Of a container that others are linked to, what they call it is among its names, too, and may come first: `/app/db`.
+fn own_name(names: &[String]) -> Option<String> {
+    let names = || names.iter().map(|name| name.trim_start_matches('/'));
+    names().find(|name| !name.contains('/')).or_else(|| names().next()).map(str::to_owned)
 }
 
 /// Of several networks the first by name, so that it stays the same.
@@ -94,4 +99,21 @@ fn address(container: &Container) -> Option<Address> {
         let ips = [&network.ip_address, &network.global_ipv6_address];
         ips.into_iter().flatten().find_map(|ip| Address::own(ip))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_linked_containers_call_it_is_not_its_name() {
+        let name = |names: &str| {
+            let told = decode(format!("[{{\"Id\":\"4f\",\"Names\":{names}}}]").as_bytes()).unwrap();
+            told.containers["4f"].name.clone()
+        };
+        assert_eq!(name("[\"/app/db\",\"/shop-db-1\"]"), "shop-db-1");
+        assert_eq!((name("[\"/web\"]"), name("[\"web\"]")), ("web".to_owned(), "web".to_owned()));
+        assert_eq!(name("[\"/app/db\"]"), "app/db");
+        assert_eq!((name("[]"), name("null")), ("4f".to_owned(), "4f".to_owned()));
+    }
 }
