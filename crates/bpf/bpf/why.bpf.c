@@ -1281,6 +1281,16 @@ int forget(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/* A stranger that has a CPU when the watch begins is to blame from then on, though it was not seen to come. */
+static always_inline void find_running(struct task_struct *task, u64 address)
+{
+	if (!((struct task_struct___why *)task)->on_cpu)
+		return;
+	struct cpu_state *state = get_cpu(read_task_cpu(address));
+	if (state && !state->switched)
+		state->current = culprit_of(task, NULL);
+}
+
 /*
  * What every wanted task is doing when the watch begins. A record is put in whole and only where there is none: whatever
  * happened to the task meanwhile has made one that is right.
@@ -1295,8 +1305,12 @@ int seed(struct bpf_iter__task *ctx)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	u32 tid = task->pid;
-	if (!tid || !describe(address_in(ctx, 1), now, &record))
+	if (!tid)
 		return 0;
+	if (!describe(address_in(ctx, 1), now, &record)) {
+		find_running(task, address_in(ctx, 1));
+		return 0;
+	}
 	u32 kind = ((struct task_struct___why *)task)->__state;
 	if (kind & TASK_DEAD || task->exit_state)
 		return 0;
