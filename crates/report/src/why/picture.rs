@@ -26,9 +26,17 @@ fn parts(split: &Split) -> [f64; 5] {
     ]
 }
 
-fn legend(canvas: &mut Canvas, x: f64, y: f64, with_sleep: bool) {
+/// What the parts of this are called: what is not known is not in its bar, and is no 0.
+fn names(split: &Split) -> [String; 5] {
+    let known = [true, true, split.throttled_s.is_some(), split.stolen_s.is_some(), true];
+    let mut names = PARTS.map(|(name, _)| name.to_owned());
+    names.iter_mut().zip(known).filter(|(_, known)| !known).for_each(|(name, _)| name.push_str(": ?"));
+    names
+}
+
+fn legend(canvas: &mut Canvas, x: f64, y: f64, names: &[String]) {
     let mut at = x;
-    for (name, class) in PARTS.iter().take(if with_sleep { 5 } else { 4 }) {
+    for (name, (_, class)) in names.iter().zip(PARTS) {
         canvas.rect(class, [at, y - 9.0, 12.0, 12.0], None);
         canvas.text("small", (at + 18.0, y + 1.0), Anchor::Start, name);
         at += 40.0 + 6.6 * name.len() as f64;
@@ -68,7 +76,7 @@ pub fn target_picture(target: &Target) -> String {
     let mut canvas = Canvas::default();
     let title = format!("{}: {:.1} s, threads: {}", target.target, target.wall_s, target.threads);
     canvas.text("head", (20.0, 20.0), Anchor::Start, &short(&title, 120));
-    legend(&mut canvas, 20.0, 46.0, true);
+    legend(&mut canvas, 20.0, 46.0, &names(&target.split));
     let whole = target.split.total_s();
     stacked(&mut canvas, [20.0, 58.0, WIDTH - 40.0, 34.0], &parts(&target.split), whole, &target.target);
     let mut bottom = 110.0;
@@ -161,7 +169,7 @@ pub fn host_picture(host: &Host) -> String {
     let mut canvas = Canvas::default();
     let title = format!("Who waited, and who ran meanwhile: {:.1} s, {} CPUs", host.wall_s, host.cpus);
     canvas.text("head", (20.0, 20.0), Anchor::Start, &title);
-    legend(&mut canvas, 20.0, 46.0, false);
+    legend(&mut canvas, 20.0, 46.0, &PARTS.map(|(name, _)| name.to_owned())[..4]);
     let left = 230.0;
     let groups: Vec<_> = host.groups.iter().take(MATRIX).collect();
     let pct = |seconds: f64| 100.0 * seconds / host.wall_s.max(1e-9);
@@ -275,6 +283,16 @@ mod tests {
         host.culprits.clear();
         host.matrix.clear();
         assert!(host_picture(&host).ends_with("</svg>"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_said_and_not_left_out() {
+        let mut target = target();
+        let known = target_picture(&target);
+        assert!(known.contains("stolen by the hypervisor<") && !known.contains(": ?"), "{known}");
+        target.split.throttled_s = None;
+        let unknown = target_picture(&target);
+        assert!(unknown.contains("quota: ?<") && !unknown.contains("hypervisor: ?"), "{unknown}");
     }
 
     #[test]
