@@ -25,7 +25,7 @@ pub type WaitsByContainer = Option<BTreeMap<u32, Waits>>;
 /// A thread, or a process with its threads added up, with its owners at hand.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// The thread; of a process its first thread with the sums.
+    /// The thread; of a process its main thread with the sums.
     pub task: TaskView,
     pub threads: usize,
     /// Time its group was throttled, as far as it can be told of the task: 0 where no group above has a quota, the
@@ -127,9 +127,12 @@ impl<'a> View<'a> {
             .filter(meant)
             .map(|task| row(observation, unit(task.id), &active, task))
             .collect();
+        // Name and class are the main thread's: once numbers have gone round, others have lower ones.
+        let is_main = |row: &&Row| row.task.id.tid == row.task.id.tgid;
+        let main_first = tasks.iter().filter(is_main).chain(tasks.iter().filter(|row| !is_main(row)));
         // With what its busiest thread used.
         let mut processes: BTreeMap<u32, (Row, f64)> = BTreeMap::new();
-        for task in &tasks {
+        for task in main_first {
             match processes.get_mut(&task.task.id.tgid) {
                 None => {
                     processes.insert(task.task.id.tgid, (task.clone(), task.task.cpu_pct));

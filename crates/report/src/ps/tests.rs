@@ -95,6 +95,18 @@ fn a_process_is_shown_on_the_core_of_its_busiest_thread() {
 }
 
 #[test]
+fn a_process_has_the_name_of_its_main_thread_also_where_others_have_lower_numbers() {
+    let worker = TaskView { comm: "worker".into(), ..task(32_700, 310, 2, 5.0) };
+    let seen = observed(0.0, &[0.0], vec![worker, task(32_700, 32_700, 2, 1.0)]);
+    let process = &View::new(&seen, |_| None, None).processes[0];
+    assert_eq!((process.task.comm.as_str(), process.task.id.tid, process.threads), ("web", 32_700, 2));
+    assert_eq!((process.task.cpu, process.task.cpu_pct), (Some(310), 6.0), "its busiest thread's core");
+    // Where the main thread has ended, another stands for the process.
+    let seen = observed(0.0, &[0.0], vec![task(7, 9, 2, 5.0)]);
+    assert_eq!(View::new(&seen, |_| None, None).processes[0].task.id.tid, 9);
+}
+
+#[test]
 fn rates_are_short() {
     let of = |received_per_s, sent_per_s| transferred(NetworkRate { received_per_s, sent_per_s });
     assert_eq!(of(1_234_000.0, 30_400.0), "1.2M/30k");
