@@ -326,7 +326,7 @@ impl Site {
                     match past::span(number(query, "from"), number(query, "to")) {
                         Some(span) => slow(move || past::history(&history.served.state_dir, span)).await,
                         None => {
-                            let why = "the end is not after the beginning\n";
+                            let why = "the end is not after the beginning, or it has not come yet\n";
                             (StatusCode::BAD_REQUEST, why).into_response()
                         }
                     }

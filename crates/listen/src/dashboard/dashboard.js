@@ -339,7 +339,7 @@ async function askFindings() {
 }
 async function askDetail() {
   const { name, arg } = route();
-  const from = { owner: () => ask('api/owner?number=' + arg), task: () => ask('api/task?tid=' + arg), pod: () => askPod(arg),
+  const from = { owner: () => ask('api/owner?number=' + arg), task: () => ask('api/task?tid=' + arg), pod: live?.owners && (() => askPod(arg)),
     loop: () => ask('api/promises'), reports: () => ask('api/reports') }[name];
   if (from) detail = { key: name + arg, data: await from() };
 }

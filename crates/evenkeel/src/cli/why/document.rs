@@ -294,15 +294,12 @@ pub(super) fn quota_of(window: &Window<'_>, path: Option<&str>) -> ThrottledBy {
 fn facts(window: &Window<'_>, aim: &Aim, target: &Target) -> Facts {
     let topology = window.observer.topology();
     let mut usable = evenkeel_base::CpuSet::default();
-    let mut known = true;
-    for task in aim.tasks.iter().take(64) {
-        match sys::getaffinity(task.id.tid) {
-            Ok(cpus) => usable = usable.union(&cpus),
-            Err(_) => known = false,
-        }
+    // Of who has ended nothing is known, and nothing needs to be.
+    for cpus in aim.tasks.iter().filter_map(|task| sys::getaffinity(task.id.tid).ok()) {
+        usable = usable.union(&cpus);
     }
     let usable = usable.intersection(&topology.online);
-    let known = known && !usable.is_empty();
+    let known = !usable.is_empty();
     let idle: u64 = window
         .both()
         .filter(|(_, new)| !usable.contains(new.cpu))
