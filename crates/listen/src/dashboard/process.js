@@ -6,7 +6,7 @@ let watched = { pid: 0, busy: false, data: null, error: null };
 async function watchProcess(pid) {
   const mine = watched = { pid, busy: true, data: null, error: null };
   draw();
-  try { mine.data = await ask('api/why?pid=' + pid); } catch (error) { mine.error = error.message; }
+  try { Object.assign(mine, { data: await ask('api/why?pid=' + pid), at: Date.now() }); } catch (error) { mine.error = error.message; }
   mine.busy = false;
   draw();
 }
@@ -15,12 +15,13 @@ function whyPart(data) {
   const pid = data.task.tgid, own = watched.pid === pid ? watched : null;
   const button = h('button', { type: 'button', 'data-key': 'watch', disabled: watched.busy ? '' : null, onclick: () => watchProcess(pid) }, own?.data ? 'Watch it again' : 'Watch it for 3 seconds');
   return [h('h2', {}, 'Its waits, and who took its time'), h('p', {}, button, ' ', h('span', { role: 'status' }, own?.busy ? 'Watching …' : own?.error ?? '')),
-    own?.data ? whyAnswer(own.data) : h('p', { class: 'sub' }, `Counts each wait of process ${pid} and who ran meanwhile, as "evenkeel why pid:${pid}" does; nothing is changed.`)];
+    own?.data ? whyAnswer(own.data, own.at) : h('p', { class: 'sub' }, `Counts each wait of process ${pid} and who ran meanwhile, as "evenkeel why pid:${pid}" does; nothing is changed.`)];
 }
-function whyAnswer(why) {
+/// `at`: when the answer came.
+function whyAnswer(why, at) {
   const part = share => number(why.shares?.[share]) + ' %', waits = why.wait_histogram_usec;
   return [h('div', { class: 'tiles' }, tile(part('ran'), 'ran', 'cpu'), tile(part('waited'), 'waited', 'wait'), tile(part('throttled'), 'throttled', 'hold'), tile(part('stolen'), 'stolen', 'steal'), tile(part('slept'), 'slept')),
-    h('p', { class: 'sub' }, `Of the time of ${why.threads} thread${why.threads === 1 ? '' : 's'} in ${number(why.wall_s)} s. ${why.notes.join('. ')}`),
+    h('p', { class: 'sub' }, `Of the time of ${why.threads} thread${why.threads === 1 ? '' : 's'} in ${number(why.wall_s)} s until ${date(at)}. ${why.notes.join('. ')}`),
     waits ? [h('h3', {}, `Lengths of its ${waits.count} waits`), waitsTable(waits.buckets.map(one => [one.from, one.to, one.count]), null)] : null,
     why.blame ? [h('h3', {}, 'Who had the CPU meanwhile'), table('Culprits', [['Who'], ['Kind'], ['Belongs to'], ['Seconds', 'n'], ['Share %', 'n']], why.blame.slice(0, 20).map(one =>
       h('tr', {}, h('td', { class: 'name' }, one.tid ? link('#/task/' + one.tid, `${one.name} ${one.tid}`) : one.name, one.own ? ' (its own thread)' : ''), h('td', {}, one.kind.replace('-', ' ')),
