@@ -16,7 +16,7 @@ use super::{Failure, Format, Global, Outcome};
 /// Example: evenkeel capture /tmp/host && evenkeel ps --root /tmp/host
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Directory to write; must not exist or be empty.
+    /// Directory to write; where it exists it must be empty.
     dir: PathBuf,
     /// Time between the two samples.
     #[arg(long, default_value = "1s", value_parser = super::duration)]

@@ -40,7 +40,7 @@ pub struct Args {
     /// pod:NS/NAME, vm:NAME or all; ! in front excludes; repeatable. Never pid 1, kernel threads and evenkeel itself.
     #[arg(long, value_name = "SCOPE")]
     scope: Vec<String>,
-    /// Lines at most (text only).
+    /// Lines at most (text only); unless given 40, with --all all.
     #[arg(long, short = 'n', value_name = "N")]
     lines: Option<usize>,
 }

@@ -63,7 +63,7 @@ pub struct Args {
     #[arg(long = "for", value_name = "DURATION", value_parser = super::duration)]
     time: Option<Duration>,
     /// Serve what is seen and decided meanwhile, as `serve` does: a dashboard, /metrics for Prometheus, /status as JSON.
-    /// An address that other hosts can reach needs a token and a certificate.
+    /// An address that other hosts can reach needs a token and a certificate. Of the options below all but --webhook and --once need --listen.
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "dry_run")]
     listen: Option<std::net::SocketAddr>,
     #[command(flatten)]

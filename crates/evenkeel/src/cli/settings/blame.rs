@@ -10,8 +10,8 @@ use crate::cli::{Failure, Global};
 #[derive(Debug, Clone, clap::Args)]
 pub struct BlameArgs {
     /// Count every wait for a CPU in the kernel, and who ran meanwhile: histograms by container and the matrix of victims
-    /// and culprits. `auto`: within --blame-budget, unless set; `always`, or --blame alone: without a break; `off`: not
-    /// at all.
+    /// and culprits. `auto`, the default: within --blame-budget; `always`, or --blame alone: without a break;
+    /// `off`: not at all.
     #[arg(long, value_name = "WHEN", num_args = 0..=1, default_missing_value = "always")]
     blame: Option<When>,
     /// With `auto`: percent of its time that counting may take of each CPU, 0.01 to 100; 1 unless set. Where it takes more,

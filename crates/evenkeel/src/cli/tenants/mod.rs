@@ -73,7 +73,7 @@ pub struct Sweep {
     /// The short form, within a minute: no virtual machines, fewer kinds and repetitions.
     #[arg(long)]
     pub quick: bool,
-    /// Numbers of tenants in namespaces or cgroups, up to 4096; 0 for none.
+    /// Numbers of tenants in namespaces (up to 4000) or cgroups (up to 4096); 0 for none.
     #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = count())]
     tenants: Option<Vec<usize>>,
     /// How namespaces are connected; `none` is bare metal, the reference.
