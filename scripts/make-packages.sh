@@ -80,6 +80,8 @@ put 644 examples/evenkeel.toml usr/share/doc/evenkeel/evenkeel.toml
 put 644 LICENSE usr/share/doc/evenkeel/copyright
 put 644 README.md usr/share/doc/evenkeel/README.md
 put 644 CHANGELOG.md usr/share/doc/evenkeel/CHANGELOG.md
+# Help, manual pages and the configuration name them.
+for page in docs/*.md docs/lab/*.toml; do put 644 "$page" "usr/share/doc/evenkeel/$page"; done
 find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
 make_deb() {
