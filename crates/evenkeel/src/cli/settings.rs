@@ -87,7 +87,7 @@ pub struct LoopArgs {
     #[arg(long, value_name = "SCOPE", conflicts_with = "scope")]
     pub background: Vec<String>,
     /// `auto`: derive services and background work from what the host declares: pods' quality of service, the label or annotation
-    /// evenkeel.io/tier, nice values, classes and CPUWeight=idle of other units. `plan` shows what is derived, and from what.
+    /// evenkeel.io/tier, nice values and policies of others, their `CPUWeight=idle`. `plan` shows what is derived, and from what.
     #[arg(long, value_name = "HOW", value_parser = ["auto"], conflicts_with = "scope")]
     pub tiers: Option<String>,
     /// Time between observations.
