@@ -269,10 +269,8 @@ impl ScopeGovernor {
         self.missed = 0;
         let within = region.unwrap_or(group).cpuset.as_ref().unwrap_or(&observation.topology.online);
         let journaled = controls.found_quota(group);
-        let original = journaled
-            .or_else(|| quota_now(cpu, &group.path))
-            .or(group.quota)
-            .unwrap_or(CpuQuota::UNLIMITED);
+        let original =
+            journaled.or_else(|| quota_now(cpu, &group.path)).or(group.quota).unwrap_or(CpuQuota::UNLIMITED);
         let is_same =
             |at_work: &&mut AtWork| at_work.is_of(inode, within, region) && at_work.is_under(&original);
         if let Some(at_work) = self.at_work.as_mut().filter(is_same) {
