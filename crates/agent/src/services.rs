@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use evenkeel_actuate::Left;
 use evenkeel_base::{
-    Change, FollowingLimit, GroupRef, Histogram, Knob, Observation, Plan, Sample, Target, TaskView,
+    Change, FollowingLimit, GroupRef, Histogram, Observation, Plan, Sample, Target, TaskView,
 };
 use evenkeel_observe::Select;
 use evenkeel_policy::levers;
@@ -124,24 +124,18 @@ impl Agent {
         if more.is_empty() {
             return None;
         }
+        let came = wanted.follow.into_iter().filter(|limit| is_new(&Target::Group(limit.group.clone())));
+        let came = came.collect();
         let mut plan = self.plan.clone();
-        // What is left of a quota that they share is to be enough for all of them.
-        for known in &mut plan.follow {
-            let is_same = |limit: &&FollowingLimit| limit.group == known.group && limit.above == known.above;
-            let Some(part) = wanted.follow.iter().find(is_same).map(|limit| limit.part) else { continue };
-            known.part = part;
-            let limit = levers::change_at(known, known.left_pct);
-            let here = |change: &&mut Change| change.target == limit.target && change.knob() == Knob::Quota;
-            plan.changes.iter_mut().filter(here).for_each(|change| change.clone_from(&limit));
-        }
-        let follow = wanted.follow.into_iter().filter(|limit| is_new(&Target::Group(limit.group.clone())));
-        plan.follow.extend(follow);
         plan.changes.extend(more);
+        // What is left of a quota that they share is to be enough for all of them.
+        levers::share_again(&mut plan, came, |_| true);
         Some(plan)
     }
 
     /// The settings in force as they are to be set now: with those of cgroups that came since, without those of cgroups that are no
-    /// more. `None` where nothing came, and no cgroup was made again under its name: such a one has what its maker gave it.
+    /// more. `None` where nothing came, no cgroup that shares a quota with others ended, and none was made again under its name: such a
+    /// one has what its maker gave it.
     pub(crate) fn renewed(&mut self, observation: &Observation) -> Option<Plan> {
         let newcomers = self.with_newcomers(observation);
         let there: BTreeSet<&str> = observation.groups.iter().map(|group| group.path.as_str()).collect();
@@ -154,12 +148,15 @@ impl Agent {
         let (again, ended): (Vec<Change>, Vec<Change>) =
             gone.map(|(change, _)| change).partition(|change| is_there(&change.target));
         let allowed = again.iter().any(|change| self.controls.bounds().allows(change));
-        let mut plan = newcomers.or_else(|| allowed.then(|| self.plan.clone()))?;
+        let has_ended = |group: &GroupRef| ended.iter().any(|c| c.target == Target::Group(group.clone()));
+        let (left, freed): (Vec<&FollowingLimit>, _) =
+            self.plan.follow.iter().partition(|limit| !has_ended(&limit.group));
+        let makes_room = left.iter().any(|limit| freed.iter().any(|ended| ended.above == limit.above));
+        let mut plan = newcomers.or_else(|| (allowed || makes_room).then(|| self.plan.clone()))?;
         let cpu = self.observer.hierarchies().and_then(|found| found.cpu.as_ref());
         levers::reckon_again(&mut plan, &again, |group| quota_now(cpu?, &group.path));
-        let has_ended = |group: &GroupRef| ended.iter().any(|c| c.target == Target::Group(group.clone()));
-        plan.follow.retain(|limit| !has_ended(&limit.group));
-        plan.changes.retain(|change| !ended.contains(change));
+        levers::share_again(&mut plan, Vec::new(), |group| !has_ended(group));
+        plan.changes.retain(|change| !ended.iter().any(|ended| ended.target == change.target));
         Some(plan)
     }
 
@@ -294,6 +291,8 @@ mod tests {
         agent.plan = agent.propose_named("headroom", &host).unwrap();
         assert_eq!(agent.with_newcomers(&host), None);
         host.tasks.push(task(8, "job", 3, 30.0));
+        // Who sleeps just now is to have its part all the same.
+        host.tasks[0].cpu_pct = 0.0;
         let quotas = |plan: &Plan| -> Vec<f64> {
             let pct = |change: &Change| match &change.to {
                 Setting::Quota(quota) => quota.pct(),

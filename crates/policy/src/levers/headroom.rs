@@ -6,6 +6,8 @@
 //! services leave of the quota on average, less a margin for periods in which they need more. Where the kernel tells at once what they
 //! use, the limit follows it ([`crate::follow`]).
 
+use std::collections::BTreeSet;
+
 use evenkeel_base::{Change, CpuQuota, FollowingLimit, GroupRef, Knob, Limit, Plan, Setting, Target};
 
 use super::burst::with_longest_burst;
@@ -119,6 +121,39 @@ pub fn reckon_again(plan: &mut Plan, again: &[Change], own: impl Fn(&GroupRef) -
     }
 }
 
+/// Shares anew what limits may use together of what is left of a quota: with those of cgroups that came since, without those that are no
+/// more, by their number. What they use just now does not tell: who is limited would use more, and others may sleep.
+pub fn share_again(plan: &mut Plan, mut came: Vec<FollowingLimit>, is_there: impl Fn(&GroupRef) -> bool) {
+    let Plan { changes, follow, .. } = plan;
+    let (mut there, ended): (Vec<_>, Vec<_>) =
+        std::mem::take(follow).into_iter().partition(|limit: &FollowingLimit| is_there(&limit.group));
+    let quotas: BTreeSet<GroupRef> = came.iter().chain(&ended).map(|limit| limit.above.clone()).collect();
+    for above in &quotas {
+        let of = |limits: &[FollowingLimit]| -> (f64, f64) {
+            let parts = limits.iter().filter(|limit| limit.above == *above).map(|limit| limit.part);
+            parts.fold((0.0, 0.0), |(count, sum), part| (count + 1.0, sum + part))
+        };
+        let ((known, kept), (gone, freed), (new, _)) = (of(&there), of(&ended), of(&came));
+        if known + gone == 0.0 {
+            continue;
+        }
+        let each = (kept + freed) / (known + new);
+        let left_pct = came.iter().find(|limit| limit.above == *above).map(|limit| limit.left_pct);
+        for limit in there.iter_mut().filter(|limit| limit.above == *above) {
+            limit.part *= if kept > 0.0 { each * known / kept } else { 1.0 };
+            limit.left_pct = left_pct.unwrap_or(limit.left_pct);
+        }
+        came.iter_mut().filter(|limit| limit.above == *above).for_each(|limit| limit.part = each);
+    }
+    there.append(&mut came);
+    for limit in there.iter().filter(|limit| quotas.contains(&limit.above)) {
+        let to = change_at(limit, limit.left_pct);
+        let here = |change: &&mut Change| change.target == to.target && change.knob() == Knob::Quota;
+        changes.iter_mut().filter(here).for_each(|change| change.clone_from(&to));
+    }
+    *follow = there;
+}
+
 /// A quota that background work shares with others and that holds them back: the one with the longest period.
 pub fn shared_quota(scene: &Scene<'_>) -> Option<CpuQuota> {
     own_tops(scene)
@@ -174,6 +209,38 @@ fn limit_at(limit: &FollowingLimit, left_pct: f64) -> CpuQuota {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_that_come_have_their_share_and_those_that_stay_what_others_leave() {
+        let group = |path: &str| GroupRef { path: path.into(), v2: true };
+        let limit = |path: &str, above: &str, part| FollowingLimit {
+            group: group(path),
+            above: group(above),
+            quota: CpuQuota { quota_usec: Limit::Value(100_000), ..CpuQuota::UNLIMITED },
+            left_pct: 50.0,
+            part,
+            own: CpuQuota::UNLIMITED,
+        };
+        let follow =
+            vec![limit("/pod/a", "/pod", 0.6), limit("/pod/b", "/pod", 0.2), limit("/x/y", "/x", 1.0)];
+        let changes = follow.iter().map(|limit| change_at(limit, 50.0)).collect();
+        let mut plan = Plan { changes, follow, ..Plan::default() };
+        let shares = |plan: &Plan| -> Vec<f64> {
+            let quotas = plan.follow.iter().map(|limit| limit_at(limit, limit.left_pct));
+            let told: Vec<_> = quotas.clone().map(Setting::Quota).collect();
+            assert!(plan.changes.iter().all(|change| told.contains(&change.to)), "{plan:?}");
+            quotas.map(|quota| quota.pct().unwrap().round()).collect()
+        };
+        assert_eq!(shares(&plan), [30.0, 10.0, 50.0]);
+        let came = FollowingLimit { left_pct: 60.0, ..limit("/pod/c", "/pod", 1.0) };
+        plan.changes.push(change_at(&came, 60.0));
+        share_again(&mut plan, vec![came], |_| true);
+        // Of 80 % of 60, by thirds.
+        assert_eq!(shares(&plan), [24.0, 8.0, 50.0, 16.0]);
+        plan.changes.pop();
+        share_again(&mut plan, Vec::new(), |group| group.path != "/pod/c");
+        assert_eq!(shares(&plan), [36.0, 12.0, 50.0]);
+    }
 
     #[test]
     fn a_cgroup_that_was_made_again_has_a_limit_and_a_burst_of_its_own_quota() {

@@ -27,7 +27,7 @@ mod weights;
 pub use as_found::as_found;
 pub use aside::{ASIDE, MakeWay};
 pub use burst::{BURST, may_burst};
-pub use headroom::{NEED, change_at, reckon_again};
+pub use headroom::{NEED, change_at, reckon_again, share_again};
 pub use lever::{
     DEADLINE, Features, Lever, MAX_SLICE_NS, MIN_LOAD_PCT, MIN_SLICE_NS, PUBLISHED_RECIPE, REALTIME,
 };
