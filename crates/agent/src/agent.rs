@@ -182,7 +182,7 @@ impl Agent {
                 outside: None,
                 control: remembered.control.clone(),
                 barred: remembered.barred.clone(),
-                tiers_checked: remembered.trials > 0,
+                tiers_checked: remembered.before.is_some(),
                 ends: None,
             },
             lengths,

@@ -218,8 +218,10 @@ impl Agent {
     ) -> Result<Decision, AgentError> {
         self.decisions.trials += 1;
         let began = Instant::now();
-        let at_most = self.decisions.ends.map_or(at_most, |end| end.min(at_most));
-        let left = at_most.saturating_duration_since(began);
+        // What is lost to others on a busy host is added, but the run ends when it ends.
+        let ends = self.decisions.ends;
+        let by = |late| ends.map_or(at_most + late, |end| end.min(at_most + late));
+        let left = by(Duration::ZERO).saturating_duration_since(began);
         let predicted = self.predict(observation, candidates, watcher);
         let mut late = began.elapsed().min(self.config.most_late);
         let started_ns = wall_ns();
@@ -260,7 +262,7 @@ impl Agent {
             if watcher.stopping() || (Instant::now() >= until + late && !trial.is_worth_more_time()) {
                 break;
             }
-            let left = (at_most + late).saturating_duration_since(Instant::now());
+            let left = by(late).saturating_duration_since(Instant::now());
             let Some(turn) = trial.next(left.as_secs_f64()) else { break };
             let began = Instant::now();
             let plan = &candidates[turn.candidate];

@@ -141,6 +141,7 @@ impl Agent {
             self.config.closer_look =
                 self.config.closer_look.min(time.saturating_sub(self.config.decide_within).mul_f64(0.7));
         }
+        self.decisions.ends = end;
         let mut basis = match self.basis_taken_over() {
             Some(basis) => basis,
             None if self.kept.is_some() => self.basis(false, watcher)?,
@@ -149,7 +150,6 @@ impl Agent {
         if self.config.once {
             return self.note_end();
         }
-        self.decisions.ends = end;
         let mut drifting = 0;
         let mut others = false;
         let mut patience = REST;

@@ -75,7 +75,7 @@ fn each_decision_of_a_run_has_its_level_of_one_budget() {
 #[test]
 fn what_is_decided_again_does_not_outlast_the_run() {
     use crate::events::Quiet;
-    let mut agent = crate::testing::agent("comm:^none$", |config| config.most_late = Duration::ZERO);
+    let mut agent = crate::testing::agent("comm:^none$", |_| {});
     agent.decisions.ends = Some(Instant::now());
     let host = crate::testing::observation(&[("/", None)]);
     let candidates = [default_plan(), Plan { name: "nice".into(), ..Plan::default() }];
