@@ -286,7 +286,7 @@ impl Recorder {
         Snapshot { from_ns, to_ns, cpus, ended: self.ended_since(from_ns) }
     }
 
-    /// Events of a CPU from then on, and whether that is all of them.
+    /// Events of a CPU from then on, after the switch that tells who has it then; and whether that is all of them.
     fn ring_of(&self, cpu: u32, from_ns: u64) -> (Vec<Event>, bool) {
         let ring = u64::from(self.ring);
         let written = || self.heads.read(cpu as usize + 1).written;
@@ -294,17 +294,21 @@ impl Recorder {
         let end = written();
         fence(Ordering::Acquire);
         // Newest first, until what is too old.
-        let mut events = Vec::new();
+        let (mut events, mut before) = (Vec::new(), None);
         let mut number = end;
         let mut whole = end < ring;
         while number > end.saturating_sub(ring) {
-            let event = self.events.read(place(number - 1));
-            if event.when_ns < from_ns {
-                whole = true;
+            number -= 1;
+            let event = self.events.read(place(number));
+            if event.when_ns >= from_ns {
+                events.push(event);
+                continue;
+            }
+            whole = true;
+            if matches!(event.what(), Some(What::Switch { .. })) {
+                before = Some((number, event));
                 break;
             }
-            events.push(event);
-            number -= 1;
         }
         fence(Ordering::Acquire);
         // What was written over meanwhile is not what it was. One more may be under way.
@@ -312,6 +316,7 @@ impl Recorder {
         let left = usize::try_from(end.saturating_sub(gone)).unwrap_or(usize::MAX);
         whole &= left >= events.len();
         events.truncate(left);
+        events.extend(before.filter(|(number, _)| *number >= gone).map(|(_, event)| event));
         events.reverse();
         (events, whole)
     }

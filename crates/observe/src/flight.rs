@@ -225,6 +225,13 @@ impl Recording {
             .filter_map(|event| Some((event.when_ns, event.what()?)))
     }
 
+    /// Who has a CPU at the beginning, 0 for nobody; `None` where that is not known.
+    pub fn holder(&self, cpu: usize) -> Option<u32> {
+        let events = self.cpus.get(cpu)?.iter().take_while(|event| event.when_ns < self.head.from_ns);
+        let next = |what| if let What::Switch { next, .. } = what { Some(next) } else { None };
+        events.filter_map(|event| next(event.what()?)).last()
+    }
+
     pub fn cpus(&self) -> usize {
         self.cpus.len()
     }

@@ -89,8 +89,6 @@ struct Reckoning<'a, 't> {
     /// The target's.
     states: HashMap<u32, State>,
     hands: Vec<Hands>,
-    /// By CPU: when who had it from before the beginning left it and wanted on. Who that was is not known until it comes again.
-    left_first: Vec<Option<u64>>,
     recorded: BTreeSet<Place>,
     within: BTreeSet<Place>,
 }
@@ -135,10 +133,14 @@ fn reckon(
         present: HashMap::new(),
         states: HashMap::new(),
         hands: vec![Vec::new(); recording.cpus()],
-        left_first: vec![None; recording.cpus()],
         recorded: BTreeSet::new(),
         within: BTreeSet::new(),
     };
+    for cpu in 0..recording.cpus() {
+        if let Some(tid) = recording.holder(cpu) {
+            reckoning.begins_on(cpu, tid, &is_target);
+        }
+    }
     for (when, cpu, what) in events {
         reckoning.take(when, cpu, what, &is_target);
     }
@@ -174,6 +176,16 @@ impl Reckoning<'_, '_> {
         meant
     }
 
+    /// Who has a CPU at the beginning.
+    fn begins_on(&mut self, cpu: usize, tid: u32, is_target: &impl Fn(&TaskView) -> bool) {
+        let start = self.start;
+        let place = self.who(tid, start);
+        self.hands[cpu].push((start, tid, place));
+        if self.is_meant(tid, start, is_target) {
+            self.states.insert(tid, State::Run { since: start });
+        }
+    }
+
     fn take(&mut self, when: u64, cpu: u32, what: What, is_target: &impl Fn(&TaskView) -> bool) {
         match what {
             What::Switch { next, left, .. } => {
@@ -187,23 +199,13 @@ impl Reckoning<'_, '_> {
                         self.present.remove(&tid);
                     }
                 }
-                let is_new = next != 0 && !self.present.contains_key(&next);
-                let left_first = self.left_first.get_mut(cpu as usize);
-                // The first that comes for the first time is taken for the one that left: until then it ran, or that is not known.
-                let back = left_first.filter(|_| is_new).and_then(Option::take);
-                if before.is_none()
-                    && matches!(left, Left::Runnable { .. })
-                    && let Some(left_first) = self.left_first.get_mut(cpu as usize)
-                {
-                    *left_first = Some(when);
-                }
                 let place = self.who(next, when);
                 if let Some(hands) = self.hands.get_mut(cpu as usize) {
                     hands.push((when, next, place));
                 }
                 if self.is_meant(next, when, is_target) {
                     // Nothing was seen of it: it has been runnable since before.
-                    let since = back.unwrap_or(self.start);
+                    let since = self.start;
                     let state = State::Wait { since, began: since, cpu, held: false };
                     self.states.entry(next).or_insert(state);
                     self.close(next, when, false);

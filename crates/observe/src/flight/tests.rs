@@ -89,20 +89,24 @@ fn who_starves_waits_until_the_end() {
 
 #[test]
 fn who_had_a_cpu_when_it_began_did_not_wait_for_it_until_it_came_again() {
-    // 7 has the CPU from before the beginning, 9 has waited since then, and 8 takes the CPU from 7 for a moment.
-    let events = vec![
+    // 7 has had the CPU since 10, 9 has waited since before, and 8 takes the CPU for a moment.
+    let events = [
+        (10, switch(7, Left::Asleep)),
         (50, switch(8, WANTS_ON)),
-        (52, switch(7, Left::Asleep)),
-        (90, switch(9, Left::Asleep)),
+        (52, switch(9, Left::Asleep)),
+        (90, switch(7, Left::Asleep)),
         (95, switch(0, Left::Asleep)),
     ];
+    let events = events.into_iter().map(|(at, what)| Event::new(at, what)).collect();
+    let snapshot = Snapshot { from_ns: 20, to_ns: 100, cpus: vec![events], ended: Vec::new() };
     let tasks = vec![task(7, "seven"), task(8, "eight"), task(9, "nine")];
-    let recording = recording(tasks, vec![events], 100);
+    let recording = Recording::of(snapshot, observation(tasks), Vec::new(), 1_000);
     let (seven, blame) = of(&recording, (0, 100), 7);
-    assert_eq!((seven.ran_ns, seven.waited_ns, seven.longest_ns, seven.slept_ns), (38, 2, 2, 10));
-    assert_eq!(blame, BTreeMap::from([(8, 2)]));
-    let (nine, _) = of(&recording, (0, 100), 9);
-    assert_eq!((nine.ran_ns, nine.waited_ns, nine.longest_ns), (5, 90, 90));
+    assert_eq!((seven.ran_ns, seven.waited_ns, seven.longest_ns, seven.slept_ns), (35, 40, 40, 5));
+    assert_eq!(blame, BTreeMap::from([(8, 2), (9, 38)]));
+    let (nine, blame) = of(&recording, (0, 100), 9);
+    assert_eq!((nine.ran_ns, nine.waited_ns, nine.longest_ns, nine.slept_ns), (38, 32, 32, 10));
+    assert_eq!(blame, BTreeMap::from([(7, 30), (8, 2)]));
 }
 
 #[test]
