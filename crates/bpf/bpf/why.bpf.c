@@ -1287,8 +1287,13 @@ static always_inline void find_running(struct task_struct *task, u64 address)
 	if (!((struct task_struct___why *)task)->on_cpu)
 		return;
 	struct cpu_state *state = get_cpu(read_task_cpu(address));
-	if (state && !state->switched)
-		state->current = culprit_of(task, NULL);
+	if (!state || state->switched)
+		return;
+	u64 culprit = culprit_of(task, NULL);
+	state->current = culprit;
+	/* It may keep the CPU to the end, and so never be seen to leave. */
+	if (culprit)
+		remember(address, culprit);
 }
 
 /*

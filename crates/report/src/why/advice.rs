@@ -222,7 +222,7 @@ fn waiting(target: &Target, facts: &Facts, share: f64) -> Vec<(&'static str, Str
             ),
         ));
     }
-    out.extend(lost_turn(target, facts, 100.0 - own, &head));
+    out.extend(lost_turn(target, facts, 100.0 - own - idle, &head));
     if own >= 40.0 {
         let usable = facts.usable.unwrap_or(facts.cpus);
         out.push((
