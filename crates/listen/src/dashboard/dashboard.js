@@ -317,7 +317,7 @@ function draw() {
     main.append(...nodes.slice(typed + 1));
   }
   main.querySelectorAll('.wide').forEach((box, at) => { box.scrollLeft = scrolled[at] || 0; });
-  if (focus) main.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+  if (focus && typed < 0) main.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
   document.title = (main.querySelector('h1')?.textContent ?? '') + ' · evenkeel';
   document.getElementById('host').textContent = `${live.host.name}, ${live.host.cpus} CPUs, Linux ${live.host.kernel}`;
   const shown = Object.entries(pages).filter(([key]) => key !== 'loop' || live.loop);
