@@ -1,7 +1,7 @@
 //! System services keep their turn next to all pods together (kubernetes#139790).
 
 use evenkeel_base::facts::Unknown;
-use evenkeel_base::{GroupView, TaskView};
+use evenkeel_base::{GroupView, TaskView, is_kubepods};
 
 use crate::view::{demand_pct, group_name, is_throttled, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
@@ -13,8 +13,6 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// The kubelet's cgroup of all pods, by its drivers `cgroupfs` and `systemd`.
-const PODS: [&str; 2] = ["/kubepods", "/kubepods.slice"];
 /// Who weighs at most this part of what all pods weigh is outweighed.
 const PART: u64 = 4;
 /// Seconds waited per second of work from which a service is short of CPU, and what it wants at least, percent of one CPU.
@@ -24,7 +22,7 @@ const WANTS_PCT: f64 = 2.0;
 fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let observation = input.observation;
     let groups = &observation.groups;
-    let ends_so = |path: &str| PODS.iter().any(|pods| path.ends_with(pods));
+    let ends_so = |path: &str| path.rsplit('/').next().is_some_and(is_kubepods);
     let Some(pods) = groups.iter().position(|group| ends_so(&group.path)) else {
         return Ok(vec![rule.pass("host", "no kubelet's cgroup of pods is here")]);
     };
@@ -100,6 +98,9 @@ mod tests {
             Status::Pass,
             "its weight is not the reason"
         );
+        let mut nested = world(4096, 40.0);
+        nested.observation.groups[1].path = "/kubelet-kubepods.slice".into();
+        assert_eq!(nested.only("kubepods-weight").status, Status::Fail);
     }
 
     #[test]
