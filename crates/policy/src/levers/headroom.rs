@@ -210,19 +210,23 @@ fn limit_at(limit: &FollowingLimit, left_pct: f64) -> CpuQuota {
 mod tests {
     use super::*;
 
+    fn quota(usec: u64) -> CpuQuota {
+        CpuQuota { quota_usec: Limit::Value(usec), ..CpuQuota::UNLIMITED }
+    }
+
+    fn group(path: &str) -> GroupRef {
+        GroupRef { path: path.into(), v2: true }
+    }
+
+    fn limit(path: &str, above: &str, left_pct: f64, part: f64) -> FollowingLimit {
+        let (group, above, own) = (group(path), group(above), CpuQuota::UNLIMITED);
+        FollowingLimit { group, above, quota: quota(100_000), left_pct, part, own }
+    }
+
     #[test]
     fn those_that_come_have_their_share_and_those_that_stay_what_others_leave() {
-        let group = |path: &str| GroupRef { path: path.into(), v2: true };
-        let limit = |path: &str, above: &str, part| FollowingLimit {
-            group: group(path),
-            above: group(above),
-            quota: CpuQuota { quota_usec: Limit::Value(100_000), ..CpuQuota::UNLIMITED },
-            left_pct: 50.0,
-            part,
-            own: CpuQuota::UNLIMITED,
-        };
-        let follow =
-            vec![limit("/pod/a", "/pod", 0.6), limit("/pod/b", "/pod", 0.2), limit("/x/y", "/x", 1.0)];
+        let follow = [("/pod/a", "/pod", 0.6), ("/pod/b", "/pod", 0.2), ("/x/y", "/x", 1.0)];
+        let follow: Vec<_> = follow.map(|(path, above, part)| limit(path, above, 50.0, part)).into();
         let changes = follow.iter().map(|limit| change_at(limit, 50.0)).collect();
         let mut plan = Plan { changes, follow, ..Plan::default() };
         let shares = |plan: &Plan| -> Vec<f64> {
@@ -232,7 +236,7 @@ mod tests {
             quotas.map(|quota| quota.pct().unwrap().round()).collect()
         };
         assert_eq!(shares(&plan), [30.0, 10.0, 50.0]);
-        let came = FollowingLimit { left_pct: 60.0, ..limit("/pod/c", "/pod", 1.0) };
+        let came = limit("/pod/c", "/pod", 60.0, 1.0);
         plan.changes.push(change_at(&came, 60.0));
         share_again(&mut plan, vec![came], |_| true);
         // Of 80 % of 60, by thirds.
@@ -244,16 +248,7 @@ mod tests {
 
     #[test]
     fn a_cgroup_that_was_made_again_has_a_limit_and_a_burst_of_its_own_quota() {
-        let quota = |usec| CpuQuota { quota_usec: Limit::Value(usec), ..CpuQuota::UNLIMITED };
-        let group = |path: &str| GroupRef { path: path.into(), v2: true };
-        let limit = FollowingLimit {
-            group: group("/pod/batch"),
-            above: group("/pod"),
-            quota: quota(100_000),
-            left_pct: 60.0,
-            part: 1.0,
-            own: CpuQuota::UNLIMITED,
-        };
+        let limit = limit("/pod/batch", "/pod", 60.0, 1.0);
         let burst = Setting::Quota(with_longest_burst(quota(50_000)));
         let change = |path: &str, to| Change { target: Target::Group(group(path)), to, why: String::new() };
         let changes =
