@@ -414,10 +414,20 @@ impl Observation {
     /// As [`Self::held_back_pct`] for one group, and by quotas of the groups that it is in, but for no longer than its tasks waited:
     /// there they hold back others, too.
     pub fn held_back_in(&self, held: &[Option<f64>], group: u32, wait_pct: Option<f64>) -> Option<f64> {
+        self.held_back_above(held.get(group as usize).copied().flatten(), group, wait_pct)
+    }
+
+    /// The same by a group's own quota, without those of the groups in it, such as a service's: what is in it may be another owner's.
+    pub fn held_back_itself(&self, group: u32, wait_pct: Option<f64>) -> Option<f64> {
+        let own = self.groups.get(group as usize).and_then(|group| group.throttled_pct);
+        self.held_back_above(own, group, wait_pct)
+    }
+
+    fn held_back_above(&self, held: Option<f64>, group: u32, wait_pct: Option<f64>) -> Option<f64> {
         let throttled = |at: u32| self.groups.get(at as usize)?.throttled_pct;
         let above = self.path_to_root(group).skip(1).filter_map(throttled).fold(0.0, f64::max);
         let above = above.min(wait_pct.unwrap_or(0.0));
-        match held.get(group as usize).copied().flatten() {
+        match held {
             Some(own) => Some(own.max(above)),
             None => (above > 0.0).then_some(above),
         }

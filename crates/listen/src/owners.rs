@@ -319,7 +319,6 @@ fn uses(
         }
     }
     let (held, counted) = (observation.held_back_pct(), observation.counted_of_owners());
-    let own: Vec<Option<f64>> = observation.groups.iter().map(|group| group.throttled_pct).collect();
     let owned =
         observation.containers.iter().map(|c| c.group).chain(observation.vms.iter().map(|vm| vm.group));
     for ((sum, _), at) in uses.iter_mut().zip(owned) {
@@ -332,8 +331,7 @@ fn uses(
         if let Some(at) = place.filter(|at| *at as usize >= services)
             && let Some((sum, _)) = uses.get_mut(at as usize)
         {
-            // What is in it may be another owner's.
-            sum.throttled = task.group.and_then(|at| observation.held_back_in(&own, at, sum.wait));
+            sum.throttled = task.group.and_then(|at| observation.held_back_itself(at, sum.wait));
         }
     }
     uses

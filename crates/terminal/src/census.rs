@@ -144,11 +144,10 @@ impl Census {
             item.busy = true;
         }
         // A service is held back by its quota, and by one further up for no longer than it waited. What is in it has its own line.
-        let own: Vec<Option<f64>> = observation.groups.iter().map(|group| group.throttled_pct).collect();
         for (at, group) in (0..).zip(&observation.groups) {
             if let Some(service) = census.by_key.get(&Key::Service(group.path.clone())) {
                 let numbers = &mut census.items[*service].numbers;
-                numbers.throttled = observation.held_back_in(&own, at, numbers.wait);
+                numbers.throttled = observation.held_back_itself(at, numbers.wait);
             }
         }
         census.cpus(observation);
