@@ -70,13 +70,15 @@ const LOADS_PCT: [f64; 5] = [5.0, 10.0, 15.0, 20.0, 25.0];
 const PERIOD: Duration = Duration::from_millis(100);
 /// Jitter of the honest scenes, percent of the period.
 const JITTER: f64 = 50.0;
-/// Longest time of one repetition. Each run may take its part of what is left: what one does not need, later ones have.
+/// Longest time of one repetition. Each run may take what the later ones do not need: most decisions are over sooner.
 const ALL: Duration = Duration::from_secs(470);
 const QUICK: Duration = Duration::from_secs(110);
-/// Time of a decision at first; more, as long as a candidate is promising, while enough is left for the comparison.
+/// Time of a decision at first; as long as a candidate is promising, as much more as `run` has, while enough is left.
 const DECIDE: Duration = Duration::from_secs(20);
-/// What a run needs before its decision: loads start and are studied.
-const START: Duration = Duration::from_secs(2);
+/// What a run needs beside its decision: loads start and are studied, and settings are compared.
+const BESIDE: Duration = Duration::from_secs(2).saturating_add(blocks::LONGEST);
+/// What is kept for each later run: with a decision of the usual length.
+const LATER: Duration = BESIDE.saturating_add(Duration::from_secs(43));
 /// Time for settings to take hold before a stage is measured.
 const SETTLE: Duration = Duration::from_millis(300);
 /// CPU used by others above this many percent of one CPU, in a second of a stage, is noted in the report.
@@ -125,7 +127,8 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     for (number, (scene, kind)) in chosen.iter().enumerate() {
         watcher.begin(number, *scene, *kind);
         let place = place_of(*scene, containers);
-        let time = left / (chosen.len() - number) as u32;
+        let later = (chosen.len() - number - 1) as u32;
+        let time = (left / (later + 1)).max(left.saturating_sub(LATER * later));
         let begins = Instant::now();
         let run = one_run(
             *scene,
@@ -217,7 +220,7 @@ fn one_run(
     let luck = fresh_seed();
     let edit = |config: &mut evenkeel_agent::Config| {
         config.decide_within = DECIDE;
-        config.closer_look = time.saturating_sub(START + DECIDE + blocks::shortest());
+        config.closer_look = config.closer_look.min(time.saturating_sub(BESIDE + DECIDE));
         config.realtime = realtime;
         config.rules.seed = luck;
     };
@@ -244,8 +247,7 @@ fn one_run(
     report.put_back.changes += run.changes.len() as u64;
 
     let mut arms = arms(recipe, choice);
-    let left = time.saturating_sub(Duration::from_secs_f64(watcher.clock_s()));
-    compare(&mut known, &mut run, &mut arms, (left, luck), watcher)?;
+    compare(&mut known, &mut run, &mut arms, luck, watcher)?;
     let arm = |role: Role| arms.iter().find(|arm| arm.role == role);
     let default = arm(Role::Default);
     // Where nothing was changed, the choice is the kernel's default.

@@ -15,15 +15,12 @@ use super::{SETTLE, push_stage};
 use crate::cli::Failure;
 use crate::cli::known::{Known, StageResult};
 
-/// Length of a block: sixteen periods of the loads. What a comparison does not need, the decision has.
-const BLOCK: Duration = Duration::from_millis(1600);
-/// Least and most rounds. Three give an interval at all; more than six tell little more.
-const ROUNDS: (usize, usize) = (3, 6);
-
-/// Time of the shortest comparison of all four settings.
-pub(super) fn shortest() -> Duration {
-    (BLOCK + SETTLE) * 4 * ROUNDS.0 as u32
-}
+/// Length of a block: twelve periods of the loads. What a comparison does not need, the decision has.
+const BLOCK: Duration = Duration::from_millis(1200);
+/// Rounds: more short blocks tell more than fewer long ones.
+const ROUNDS: u32 = 4;
+/// Time of a comparison of all four settings, at most.
+pub(super) const LONGEST: Duration = BLOCK.saturating_add(SETTLE).saturating_mul(4 * ROUNDS);
 
 /// One of the settings that take turns.
 pub(super) struct Arm {
@@ -45,19 +42,17 @@ impl Arm {
     }
 }
 
-/// Lets the arms take turns for this long; every block is a stage of the run. Afterwards the host is as found.
+/// Lets the arms take turns; every block is a stage of the run. Afterwards the host is as found.
 pub(super) fn compare(
     known: &mut Known,
     run: &mut DemoRun,
     arms: &mut [Arm],
-    (time, seed): (Duration, u64),
+    seed: u64,
     watcher: &mut Live,
 ) -> Result<(), Failure> {
     let mut rng = rand_pcg::Pcg32::seed_from_u64(seed);
-    let round = (BLOCK + SETTLE).as_secs_f64() * arms.len() as f64;
-    let rounds = ((time.as_secs_f64() / round) as usize).clamp(ROUNDS.0, ROUNDS.1);
     let mut order: Vec<usize> = (0..arms.len()).collect();
-    for _ in 0..rounds {
+    for _ in 0..ROUNDS {
         order.shuffle(&mut rng);
         for &arm in &order {
             if watcher.stopping() {
