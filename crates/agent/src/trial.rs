@@ -14,7 +14,7 @@ use evenkeel_policy::trial::{Decision, Pace, Part, Recorded, Trial, TrialRules};
 use evenkeel_policy::window::Summary;
 use evenkeel_store::TrialWindow;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Measured};
 use crate::component::overruled;
 use crate::error::AgentError;
 use crate::events::{Event, Watcher};
@@ -133,17 +133,21 @@ impl Agent {
         outcome
     }
 
-    fn decided(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
-        let Some(mut studied) = self.study(LOOK, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
-        let mut found = self.found(studied.observation);
-        let mut looked = LOOK;
-        if levers::may_burst(&self.scene(&found)) {
-            let time = LOOK_AT_QUOTA.min(self.config.decide_within / 4);
-            let Some(longer) = self.study(time, watcher)? else { return Ok(Err(NoTrial::Stopped)) };
-            studied = longer;
-            found = self.found(studied.observation);
-            looked += time;
+    /// Studies the scope as [`Agent::decide`] does before levers propose: for longer where burst may help. Also how long that was to
+    /// take; `None` when it was cut short.
+    pub fn look(&mut self, watcher: &mut dyn Watcher) -> Result<Option<(Measured, Duration)>, AgentError> {
+        let Some(studied) = self.study(LOOK, watcher)? else { return Ok(None) };
+        let found = self.found(studied.observation.clone());
+        if !levers::may_burst(&self.scene(&found)) {
+            return Ok(Some((studied, LOOK)));
         }
+        let time = LOOK_AT_QUOTA.min(self.config.decide_within / 4);
+        Ok(self.study(time, watcher)?.map(|studied| (studied, LOOK + time)))
+    }
+
+    fn decided(&mut self, watcher: &mut dyn Watcher) -> Result<Result<Decision, NoTrial>, AgentError> {
+        let Some((studied, looked)) = self.look(watcher)? else { return Ok(Err(NoTrial::Stopped)) };
+        let found = self.found(studied.observation);
         let seen = (studied.summary.clone(), studied.protected, studied.span);
         let scene = self.scene(&found);
         // A service's own quota may be what holds it back, whatever background work does.

@@ -224,13 +224,23 @@ fn a_service_that_its_own_quota_begins_to_hold_back_is_tried_for() {
     let args = [&args[..], &["--for", "100s", "-o", "json", "--config", &config]].concat();
     let mut agent = Agent::run(dir.path(), &args);
     until("it sees nothing to do", || agent.words().contains("nothing to do: what comes to"));
+    let load = |share: &str| {
+        let words = format!("load duty --kind open --seconds 600 {share}");
+        api.start(env!("CARGO_BIN_EXE_evenkeel"), &words.split(' ').collect::<Vec<_>>())
+    };
     // An eighth of a CPU on average, all of it at once: more than the quota of a period.
-    let load = ["load", "duty", "--percent", "12", "--period", "400ms", "--kind", "open", "--seconds", "600"];
-    let _load = api.start(env!("CARGO_BIN_EXE_evenkeel"), &load);
+    let often = load("--percent 12 --period 400ms");
     until("it decides again", || agent.words().contains("trial of kernel default | burst"));
     until("burst is set", || api.files() != before);
     scene::assert_all_back(&agent.end_by(rustix::process::Signal::INT).json());
     assert_eq!(api.files(), before);
+    drop(often);
+    // In many seconds nothing comes: who looks as long as `run` sees it all the same.
+    let _seldom = load("--percent 5 --period 3s --jitter 0");
+    let args =
+        ["plan", "--service", &api_scope, "--background", &work_scope, "--lever", "burst", "-o", "json"];
+    let document = run(dir.path(), &args).json();
+    assert_eq!(document["plans"][0]["name"], "burst", "{document:#}");
 }
 
 /// A host that names no service, and perhaps background work, leaves nothing to do. Units that begin later have their tier, too.

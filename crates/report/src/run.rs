@@ -181,8 +181,9 @@ pub fn slos(services: &[ProtectedStatus]) -> Vec<Json> {
     slo_table().json(services.iter().filter(|service| service.slo.is_some()))
 }
 
-/// A run's state for a terminal: settings, fulfilment before and now, stages, changes in force, own cost.
-pub fn text(record: &RunRecord, width: Option<u16>) -> String {
+/// A run's state for a terminal: settings, fulfilment before and now, stages, changes in force, own cost. Whether it is still at
+/// work tells what may go on meanwhile.
+pub fn text(record: &RunRecord, at_work: bool, width: Option<u16>) -> String {
     let mut out = summary(record);
     if !record.stages.is_empty() {
         out.push('\n');
@@ -210,14 +211,18 @@ pub fn text(record: &RunRecord, width: Option<u16>) -> String {
     }
     out.push('\n');
     if record.changes.is_empty() {
-        out.push_str(&format!("No change is kept. {MEANWHILE}\n"));
+        out.push_str("No change is kept.");
+        if at_work {
+            out.push_str(&format!(" {MEANWHILE}"));
+        }
+        out.push('\n');
     } else {
         out.push_str(&change_table(false).text(&record.changes, width));
     }
     out
 }
 
-/// What goes on where no change is kept.
+/// What goes on where a run at work keeps no change.
 pub const MEANWHILE: &str =
     "While a trial is held, settings change from window to window; what is not kept is taken back.";
 
@@ -320,7 +325,10 @@ mod tests {
         );
         assert_eq!(change["effect"], Json::Null);
         assert_eq!(document["self"], json!({ "cpu_pct": null, "rss_bytes": null }));
-        assert!(text(&record, Some(120)).contains("0.950 [0.940, 0.960]"));
+        assert!(text(&record, false, Some(120)).contains("0.950 [0.940, 0.960]"));
+        // What a trial does meanwhile is no matter once the run is over.
+        let idle = |at_work| text(&RunRecord::default(), at_work, Some(120)).contains(MEANWHILE);
+        assert!(idle(true) && !idle(false));
         assert_eq!(document["cpu_limit"], Json::Null);
         let governor =
             GovernorStatus { limit_pct: Some(19.8), why: "held".into(), ..GovernorStatus::default() };

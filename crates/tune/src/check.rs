@@ -129,19 +129,21 @@ impl Checker<'_> {
         if file.budget.trials == Some(0) {
             return Err(self.at("trials =", 0, "a budget of 0 trials measures nothing"));
         }
-        let positive = |value: f64, header: &str, what: &str| {
-            if value.is_finite() && (0.0..1e6).contains(&value) {
+        let seconds = |value: f64, key: &str, may_be_0: bool| {
+            if (0.0..1e6).contains(&value) && (may_be_0 || value > 0.0) {
                 Ok(())
             } else {
-                Err(self.at(header, 0, format!("{what} is {value}: seconds from 0 on are meant")))
+                let meant = if may_be_0 { "from 0 on" } else { "above 0" };
+                Err(self.at(key, 0, format!("{key} is {value}: seconds {meant} are meant")))
             }
         };
-        positive(file.measure.warmup_s, "warmup_s", "warmup_s")?;
-        positive(file.measure.seconds.unwrap_or(1.0), "seconds", "seconds")?;
-        positive(file.measure.timeout_s.unwrap_or(1.0), "timeout_s", "timeout_s")?;
+        seconds(file.measure.warmup_s, "warmup_s", true)?;
+        // In no time nothing is measured, and no command ends.
+        seconds(file.measure.seconds.unwrap_or(1.0), "seconds", false)?;
+        seconds(file.measure.timeout_s.unwrap_or(1.0), "timeout_s", false)?;
         if let Some(service) = &file.service {
-            positive(service.ready_within_s, "ready_within_s", "ready_within_s")?;
-            positive(service.stop_within_s, "stop_within_s", "stop_within_s")?;
+            seconds(service.ready_within_s, "ready_within_s", true)?;
+            seconds(service.stop_within_s, "stop_within_s", true)?;
             if service.command.is_empty() {
                 return Err(self.at("[service]", 0, "its command is empty"));
             }
@@ -400,6 +402,9 @@ time = "10m"
             ("--mode={mode}", "--mode=x", 17, "used by nothing"),
             ("sets = \"quota\"", "sets = \"weight\"", 9, "whole numbers from 1 to 10000"),
             ("goal = \"max\"", "goal = \"maximal\"", 29, "max"),
+            ("[measure]\n", "[measure]\ntimeout_s = 0\n", 26, "above 0"),
+            ("[measure]\n", "[measure]\nseconds = 0.0\n", 26, "above 0"),
+            ("[measure]\n", "[measure]\nwarmup_s = -1\n", 26, "from 0 on"),
             ("'([0-9.]+) requests'", "'([0-9.+ requests'", 27, "regex"),
             ("'([0-9.]+) requests'", "'[0-9.]+ requests'", 27, "group"),
             ("json = \"/p99\"", "json = \"p99\"", 33, "pointer"),

@@ -1,5 +1,6 @@
 //! The SMT siblings of isolated CPUs are isolated or off.
 
+use evenkeel_base::Cpu;
 use evenkeel_base::facts::Unknown;
 
 use crate::view::busy_by_cpu;
@@ -22,12 +23,15 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     let busy = busy_by_cpu(input.observation);
     let mut findings = Vec::new();
-    for cpu in &topology.cpus {
-        if !topology.isolated.contains(cpu.cpu) || !topology.online.contains(cpu.cpu) {
-            continue;
-        }
-        let open = cpu.siblings.intersection(&topology.online).difference(&topology.isolated);
-        for sibling in open.iter().filter(|&sibling| sibling != cpu.cpu) {
+    let isolated = || {
+        let here = |cpu: &&Cpu| topology.isolated.contains(cpu.cpu) && topology.online.contains(cpu.cpu);
+        topology.cpus.iter().filter(here)
+    };
+    let open = |cpu: &Cpu| cpu.siblings.intersection(&topology.online).difference(&topology.isolated);
+    // There is one list for the next boot, whichever sibling the finding is about.
+    let all = isolated().fold(topology.isolated.clone(), |all, cpu| all.union(&open(cpu)));
+    for cpu in isolated() {
+        for sibling in open(cpu).iter().filter(|&sibling| sibling != cpu.cpu) {
             let subject = format!("cpu {sibling}");
             let Some(&pct) = busy.get(&sibling) else {
                 findings.push(
@@ -35,7 +39,6 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 );
                 continue;
             };
-            let all = topology.isolated.union(&open);
             let finding = rule.fail(
                 subject,
                 format!(
@@ -78,6 +81,16 @@ mod tests {
         assert!(finding.fix.unwrap().contains("cpu1/online"));
         world.busy(&[0.0, 1.0, 0.0, 100.0]);
         assert_eq!(world.only("isolated-sibling").severity, Severity::Info);
+    }
+
+    #[test]
+    fn every_fix_for_the_next_boot_names_all_siblings() {
+        // Two cores with two threads: 0,2 and 1,3.
+        let mut world = World::smt(2).isolated("0,1");
+        world.busy(&[0.0, 0.0, 9.0, 9.0]);
+        let fixes: Vec<String> = world.run("isolated-sibling").into_iter().filter_map(|f| f.fix).collect();
+        assert_eq!(fixes.len(), 2);
+        assert!(fixes.iter().all(|fix| fix.contains("0-3")), "{fixes:?}");
     }
 
     #[test]

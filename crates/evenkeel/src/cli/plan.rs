@@ -1,7 +1,6 @@
 //! `evenkeel plan`: what `run` would try.
 
 use std::io::IsTerminal;
-use std::time::Duration;
 
 use anyhow::Context;
 use evenkeel_agent::guarantee::{Ancestor, OutsideCost};
@@ -61,7 +60,7 @@ pub(super) fn table() -> Table<Row> {
     ])
 }
 
-/// Studies the scope for a second and prints the proposals.
+/// Studies the scope as `run` does and prints the proposals.
 pub fn propose(global: &Global, mut config: Config) -> Outcome {
     // `run` alone only plans for a whole host.
     let whole_host = super::settings::whole_host(&config.scope)?.is_some();
@@ -70,10 +69,8 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
     let tiers = super::settings::derived(&config.state_dir, &config.guarantees)?;
     let tiers: Vec<_> = tiers.iter().map(|(name, derived)| TierDocument::of(name, derived)).collect();
     let mut agent = Agent::new(config, &mut Notes).map_err(super::loop_failed)?;
-    let studied = agent
-        .study(Duration::from_secs(1), &mut Quiet)
-        .map_err(super::loop_failed)?
-        .context("the host's clock stood still")?;
+    let studied =
+        agent.look(&mut Quiet).map_err(super::loop_failed)?.context("the host's clock stood still")?.0;
     let plans = agent.propose(&studied.observation);
     let predicted = told(&plans, agent.predict(&studied.observation, &plans, &Quiet));
     let mut rows: Vec<Row> = plans

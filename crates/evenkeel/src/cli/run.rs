@@ -194,7 +194,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         }
         Format::Text | Format::Svg => {
             let width = table::width(std::io::stdout().is_terminal());
-            out!("{}", run::text(&record, width))?;
+            out!("{}", run::text(&record, false, width))?;
             outln!("{}", show::back_sentence(&back))?;
         }
     }

@@ -116,7 +116,8 @@ pub fn run(global: &Global, _args: Args) -> Outcome {
         Format::Text | Format::Svg => {
             let headline = headline(&global.state_dir, last.as_ref(), agent.as_ref(), state);
             let width = table::width(std::io::stdout().is_terminal());
-            let record = last.map(|run| format!("\n{}", run::text(&run.record, width)));
+            let record =
+                last.map(|run| format!("\n{}", run::text(&run.record, state == State::Running, width)));
             headline + record.as_deref().unwrap_or_default()
         }
     };

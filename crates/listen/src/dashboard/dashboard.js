@@ -262,7 +262,7 @@ function findingsPage() {
   const list = findings.data.findings.filter(finding => finding.status === 'fail' && !finding.ignored).sort((a, b) => rank[a.severity] - rank[b.severity]);
   const sums = findings.data.summary;
   return [h('h1', {}, 'Findings on the set-up'),
-    h('p', { class: 'sub' }, `${sums.pass} passed, ${sums.fail} failed, ${sums.unknown} unknown; looked at ${time(findings.data.at_ms)}. As "evenkeel check" says, with the rights of this server.`),
+    h('p', { class: 'sub' }, `${sums.pass} passed, ${sums.fail} failed, ${sums.unknown} unknown; looked at ${date(findings.data.at_ms)}. As "evenkeel check" says, with the rights of this server.`),
     list.length ? list.map(finding => h('section', { class: 'finding ' + finding.severity }, h('h2', {}, `${finding.severity}: ${finding.subject} `, h('span', { class: 'unknown' }, finding.rule)),
       h('p', {}, finding.evidence), finding.consequence ? h('p', {}, h('strong', {}, 'Consequence: '), finding.consequence) : null,
       finding.fix ? [h('p', {}, h('strong', {}, 'Fix:')), h('pre', { tabindex: '0' }, finding.fix)] : null)) : sums.unknown ? h('p', {}, `Nothing is known to be wrong; ${sums.unknown} could not be told: "evenkeel check" says why.`) : h('p', { class: 'good' }, 'Nothing is wrong with the set-up.')];
@@ -278,7 +278,7 @@ function ownerPage(data) {
   if (!owner) return [h('h1', {}, 'Gone'), h('p', {}, 'No container, service or virtual machine has this number any more.')];
   return [h('h1', {}, brief(owner.title)), h('p', { class: 'sub' }, `${owner.kind}${owner.path ? ', cgroup ' + owner.path : ''}`),
     h('div', { class: 'tiles' }, tile(number(owner.now.cpu) + ' %', 'CPU', 'cpu'), tile(number(owner.now.wait) + ' %', 'waited', 'wait'), tile(number(owner.now.throttled) + ' %', 'throttled', 'hold'),
-      tile(number(owner.now.stolen) + ' %', 'stolen (estimate)', 'steal'), tile(data.limits.limited ? number(data.limits.quota_pct) + ' %' : data.limits.limited === false ? 'none' : '?', 'limit'),
+      tile(number(owner.now.stolen) + ' %', 'stolen (estimate)', 'steal'), tile(data.limits.limited ? number(data.limits.quota_pct) + ' %' : data.limits.limited === false ? 'none' : '?', 'limit of its own'),
       tile(data.limits.weight === null ? '?' : String(data.limits.weight), 'weight'), tile(data.limits.cpuset ?? '?', 'CPUs allowed'),
       tile(bytes(data.beside.rss_bytes), 'memory'),
       tile(number(data.beside.memory_pressure_pct) + ' %', 'stalled on memory, 10 s'), tile(number(data.beside.io_pressure_pct) + ' %', 'stalled on I/O, 10 s'), networkTiles(data.beside)),

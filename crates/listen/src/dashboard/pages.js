@@ -64,7 +64,7 @@ async function askPod(key) {
 function podPage(parts) {
   const known = parts.filter(part => part.owner), { arg } = route();
   if (!known.length) return [h('h1', {}, 'Gone'), h('p', {}, 'No pod has this name any more.')];
-  const owners = known.map(part => part.owner);
+  const now = ofPod(arg), owners = now.length ? now : known.map(part => part.owner);
   const sum = pick => owners.reduce((all, owner) => owner.now[pick] === null ? all : (all ?? 0) + owner.now[pick], null);
   const add = (one, other) => one === null ? other : other === null ? one : one + other, moments = new Map(), waits = new Map(), blame = new Map();
   for (const part of known) {
@@ -77,7 +77,8 @@ function podPage(parts) {
     h('div', { class: 'tiles' }, tile(number(sum('cpu')) + ' %', 'CPU', 'cpu'), tile(number(sum('wait')) + ' %', 'waited', 'wait'), tile(number(sum('throttled')) + ' %', 'throttled', 'hold'),
       tile(number(sum('stolen')) + ' %', 'stolen (estimate)', 'steal'), tile(bytes(rss), 'memory'), tile(String(owners.length), 'containers')),
     chart([...moments.values()].sort((a, b) => a[0] - b[0]), [[1, 'CPU', 'cpu'], [2, 'waited', 'wait'], [3, 'throttled', 'hold']], 'percent of one CPU'),
-    h('h2', {}, 'Containers'), ownerTable(owners, 12, 'Containers'),
+    owners.length > known.length ? h('p', { class: 'sub' }, `The curves, memory and waits are those of ${known.length} of its containers.`) : null,
+    h('h2', {}, 'Containers'), ownerTable(owners, 500, 'Containers'),
     h('h2', {}, 'Lengths of their waits'), waits.size ? [partly(), waitsTable([...waits.values()].sort((a, b) => a[0] - b[0]))] : h('p', { class: 'sub' }, 'None was counted yet.'),
     blame.size ? [h('h2', {}, 'Victim of, culprit for'), blameTable([...blame.values()])] : null,
     h('h2', {}, 'Tasks'), taskTable(known.flatMap(part => part.tasks))];
