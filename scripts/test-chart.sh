@@ -59,8 +59,9 @@ printf '  # Ours\n[labels]\n' >"$work/indented.toml"
 render --set-file config="$work/indented.toml" >"$work/indented" && check observes "$work/indented"
 render --kube-version 1.31.0 >"$work/newer" && check observes "$work/newer"
 [ "$(grep -c 'recursiveReadOnly: IfPossible' "$work/newer")" -eq 2 ] || die "what is mounted below /sys/fs/cgroup and /run/containerd is writable"
-for wrong in apply=true podMonitor.enabled=true 'apply=true,tiers=true,scope={pod:a/b}' 'apply=true,config=# [[background]]'; do
+for wrong in apply=true podMonitor.enabled=true 'apply=true,tiers=true,scope={pod:a/b}' 'apply=true,config=# [[background]]' \
+    'apply=true,scope={all}'; do
     if render --set "$wrong" >/dev/null 2>"$work/why"; then die "--set $wrong alone should be refused"; fi
     grep -q needs "$work/why" || die "--set $wrong: refused without saying why: $(cat "$work/why")"
 done
-echo "24 passed, 0 failed"
+echo "25 passed, 0 failed"
