@@ -57,6 +57,8 @@ grep -q -- '- "--scope=container:web #1"' "$work/odd" || die "a scope with a # i
 grep -A 1 'seLinuxOptions:' "$work/odd" | grep -q 'type: spc_t' || die "seLinuxOptions are left out"
 printf '  # Ours\n[labels]\n' >"$work/indented.toml"
 render --set-file config="$work/indented.toml" >"$work/indented" && check observes "$work/indented"
+render --set 'imagePullSecrets[0].name=registry' >"$work/pulled" && check observes "$work/pulled"
+grep -A 1 'imagePullSecrets:' "$work/pulled" | grep -q 'name: registry' || die "imagePullSecrets are left out"
 render --kube-version 1.31.0 >"$work/newer" && check observes "$work/newer"
 [ "$(grep -c 'recursiveReadOnly: IfPossible' "$work/newer")" -eq 2 ] || die "what is mounted below /sys/fs/cgroup and /run/containerd is writable"
 for wrong in apply=true podMonitor.enabled=true 'apply=true,tiers=true,scope={pod:a/b}' 'apply=true,config=# [[background]]' \
@@ -64,4 +66,4 @@ for wrong in apply=true podMonitor.enabled=true 'apply=true,tiers=true,scope={po
     if render --set "$wrong" >/dev/null 2>"$work/why"; then die "--set $wrong alone should be refused"; fi
     grep -q needs "$work/why" || die "--set $wrong: refused without saying why: $(cat "$work/why")"
 done
-echo "25 passed, 0 failed"
+echo "27 passed, 0 failed"
