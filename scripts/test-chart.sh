@@ -26,13 +26,20 @@ render() { "$helm" template evenkeel $chart --namespace evenkeel --kube-version 
     echo "# Made by scripts/test-chart.sh --write from the chart's defaults. Before: kubectl create namespace evenkeel, and"
     echo "# kubectl -n evenkeel create secret generic evenkeel-token --from-literal=token=\"\$(openssl rand -hex 32)\""
     echo "# openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=evenkeel \\"
+    echo "#     -addext basicConstraints=critical,CA:FALSE \\"
     echo "#     -addext subjectAltName=DNS:evenkeel.evenkeel.svc,DNS:localhost,IP:127.0.0.1 -keyout tls.key -out tls.crt"
     echo "# kubectl -n evenkeel create secret tls evenkeel-tls --cert=tls.crt --key=tls.key"
+    echo "# The image is the one that \`make packages\` writes: load it into the nodes, or push it and name it below."
     render --set token.existingSecret=evenkeel-token --set tls.existingSecret=evenkeel-tls | grep -v 'managed-by: Helm' |
         sed 's/^  name: evenkeel$/  name: evenkeel\n  namespace: evenkeel/'
 } >"$work/plain"
 if [ -n "$write" ]; then cp "$work/plain" $plain; fi
 diff $plain "$work/plain" || die "$plain is old: scripts/test-chart.sh --write"
+
+# The certificate of its first lines is an agent's, not an authority's, which clients refuse.
+sed -n '/^# openssl/,/tls.crt$/s/^# *//p' $plain >"$work/make"
+(cd "$work" && sh make 2>/dev/null)
+openssl x509 -in "$work/tls.crt" -noout -ext basicConstraints | grep -q CA:FALSE || die "$plain: its certificate is an authority's"
 
 check() { python3 scripts/check-manifests.py "$@"; }
 check observes $plain
@@ -66,4 +73,4 @@ for wrong in apply=true podMonitor.enabled=true 'apply=true,tiers=true,scope={po
     if render --set "$wrong" >/dev/null 2>"$work/why"; then die "--set $wrong alone should be refused"; fi
     grep -q needs "$work/why" || die "--set $wrong: refused without saying why: $(cat "$work/why")"
 done
-echo "27 passed, 0 failed"
+echo "28 passed, 0 failed"
