@@ -52,5 +52,6 @@ pub use proposals::default_plan;
 pub use scope::{Scope, ScopeError};
 pub use slo::{RequestSlo, scraped};
 pub use stated::{Guarantee, Guarantees, Protected};
+pub use takeover::restore_left;
 pub use trial::NoTrial;
 pub use trusted::Trusted;

@@ -5,10 +5,11 @@
 
 mod remembered;
 
+use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_actuate::{
-    Actuator, FileMedium, Kernel, Left, Linux, Medium, Options, Recovery, SetReport, Verdict,
+    ActuateError, Actuator, FileMedium, Kernel, Left, Linux, Medium, Options, Recovery, SetReport, Verdict,
 };
 use evenkeel_base::run::{Act, Stage, StageName, TakenOver};
 use evenkeel_base::text::count;
@@ -50,8 +51,7 @@ pub(crate) struct Opened {
 /// Another agent is at work, the journal cannot be written, or the kernel lets nothing be changed.
 pub(crate) fn open(config: &Config, options: Options, pulls: bool) -> Result<Opened, AgentError> {
     let mut kernel = Linux::new()?;
-    let mut medium =
-        Box::new(FileMedium::open(&config.state_dir).map_err(evenkeel_actuate::ActuateError::from)?);
+    let mut medium = Box::new(FileMedium::open(&config.state_dir).map_err(ActuateError::from)?);
     let mut remembered = Remembered::new(kernel.boot_id()?, config);
     let mut why_not = match medium.load_decision() {
         Ok(None) => Some("it remembered no decision".to_owned()),
@@ -72,7 +72,7 @@ pub(crate) fn open(config: &Config, options: Options, pulls: bool) -> Result<Ope
         // Before anything goes: what is restored is nobody's to take over, but its budget stays spent.
         remembered.kept = None;
         if medium.replace_decision(&remembered.line()).is_err() {
-            medium.remove_decision().map_err(|error| evenkeel_actuate::ActuateError::Journal {
+            medium.remove_decision().map_err(|error| ActuateError::Journal {
                 path: medium.name().with_file_name("decision"),
                 error,
             })?;
@@ -81,6 +81,23 @@ pub(crate) fn open(config: &Config, options: Options, pulls: bool) -> Result<Ope
     };
     let controls = Controls::of(actuator, &config.state_dir, pulls);
     Ok(Opened { controls, recovery, remembered, takes_over, why_not })
+}
+
+/// Restores what a killed run left, for one that is not to act: nobody goes on with it, and nobody watches it. A run at work restores
+/// what it changes itself, and who may not look at the state directory may not restore.
+///
+/// # Errors
+/// The journal is damaged, or cannot be written.
+pub fn restore_left(state_dir: &Path, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
+    if !FileMedium::journal(state_dir).exists() {
+        return Ok(());
+    }
+    match evenkeel_actuate::restore(state_dir, Linux::new()?) {
+        Ok(recovery) if recovery.left_behind => watcher.event(&Event::Recovered(&recovery)),
+        Ok(_) | Err(ActuateError::Open(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
 }
 
 impl Agent {

@@ -131,14 +131,17 @@ fn a_prometheus_is_asked_for_what_matters_and_believed_only_as_one() {
                 p if p.contains("query=evenkeel_cpu_percent%20and") => sample(web, "30"),
                 p if p.contains("query=count%20by%20%28instance%29") => sample("\"x\":\"\"", "200"),
                 p if p.ends_with("query=evenkeel_host_busy_percent") => sample("\"job\":\"x\"", "150"),
+                p if p.contains("%28%28up%20") => sample("\"x\":\"\"", "1").replace("node1", "vanished"),
                 _ => String::new(),
             };
             format!("{{\"status\":\"success\",\"data\":{{\"resultType\":\"vector\",\"result\":[{result}]}}}}")
         };
         send(stream, "200 OK", &body);
     });
-    let found = document(&["--prometheus", &address], 0);
+    let found = document(&["--prometheus", &address], 1);
+    assert_eq!((&found["summary"]["hosts"], &found["summary"]["read"]), (&2.into(), &1.into()));
     assert_eq!((&found["summary"]["starved"], &found["hosts"][0]["busy_pct"]), (&1.into(), &150.0.into()));
+    assert!(found["hosts"][1]["error"].as_str().unwrap().contains("cannot read it"), "{found:#}");
     assert_eq!(found["findings"][0]["host"], "node1:9190");
     assert_eq!(found["hosts"][0]["owners"], 200, "not those alone that wait");
     for (path, words) in [("liar", "as a Prometheus does"), ("no", "too many samples")] {

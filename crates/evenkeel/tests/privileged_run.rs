@@ -184,6 +184,13 @@ fn what_is_only_planned_writes_nothing() {
         }
         assert!(!state.exists(), "{args:?} made a state directory");
     }
+    // What a killed run left goes back all the same: nobody else would watch it.
+    let mut agent = Agent::start(evenkeel(&state, &["run", "--scope", &scope]), dir.path());
+    until("something is changed", || snapshot(&[&group]) != before);
+    agent.kill();
+    let output = run(&state, &["run", "--scope", "all"]).with(0);
+    assert!(output.stderr.contains("had not restored everything"), "{}", output.stderr);
+    assert_eq!(snapshot(&[&group]), before);
 }
 
 /// Runs the loop on a scope that offers nothing to do.

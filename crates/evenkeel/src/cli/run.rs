@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use evenkeel_actuate::{Item, TurnGuard};
 use evenkeel_agent::governor::check_instance;
 use evenkeel_agent::notify::Notifier;
-use evenkeel_agent::{Agent, AutoLimit, Event, Watcher};
+use evenkeel_agent::{Agent, AutoLimit, Event, Watcher, restore_left};
 use evenkeel_linux::Root;
 use evenkeel_listen::Server;
 use evenkeel_listen::webhook::Webhook;
@@ -128,6 +128,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if !args.apply
         && let Some(why) = super::settings::whole_host(&config.scope)?
     {
+        restore_left(&config.state_dir, &mut ConsoleSink::new()?).map_err(loop_failed)?;
         say!("evenkeel: {why}, so nothing is written; --apply acts on it");
         return super::plan::propose(global, config);
     }

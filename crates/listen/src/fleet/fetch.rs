@@ -10,7 +10,7 @@ use evenkeel_fetch::http::{Request, Trust, encoded, get_with};
 use evenkeel_fetch::prometheus;
 use serde::Deserialize;
 
-use super::host::{COUNTED, Host, Page};
+use super::host::{COUNTED, Host, Page, UNREAD};
 
 /// Largest page of one agent: 200 containers take some 200 KB.
 const PAGE: u64 = 8 << 20;
@@ -176,6 +176,12 @@ fn queries() -> Vec<(&'static str, String)> {
         COUNTED,
         "count by (instance) (group by (instance, kind, name, pod) (evenkeel_cpu_percent))".to_owned(),
     ));
+    // An agent that is gone has no metric any more: it would be missing without a word.
+    all.push((
+        UNREAD,
+        "group by (instance) ((up == 0) and on(instance, job) last_over_time(evenkeel_host_busy_percent[1h]))"
+            .to_owned(),
+    ));
     let same = "on(instance, kind, name, pod)";
     for name in ["evenkeel_wait_percent", "evenkeel_cpu_percent", "evenkeel_throttled_percent"] {
         all.push((name, format!("{name} and {same} (evenkeel_wait_percent >= {WORTH})")));
@@ -200,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_that_two_jobs_scrape_is_counted_once() {
+    fn an_agent_that_two_jobs_scrape_is_counted_once_and_one_that_is_gone_is_named() {
         let series = |job: &str, metric: &str, labels: &str, value: u32| {
             format!(
                 "      - {{ series: '{metric}{{job=\"{job}\",instance=\"n\",{labels}}}', values: '{value}' }}\n"
@@ -218,10 +224,20 @@ mod tests {
                 "      - {{ expr: '{query}', eval_time: 0m, exp_samples: [{{ labels: '{labels}', value: {value} }}] }}\n"
             )
         };
+        let host = |job: &str, instance: &str, up: u32| {
+            let of = format!("job=\"{job}\",instance=\"{instance}\"");
+            format!(
+                "      - {{ series: 'up{{{of}}}', values: '{up}' }}\n      - {{ series: 'evenkeel_host_busy_percent{{{of}}}', values: '30' }}\n"
+            )
+        };
         let text = format!(
-            "rule_files: []\ntests:\n  - interval: 1m\n    input_series:\n{}{}    promql_expr_test:\n{}{}",
+            "rule_files: []\ntests:\n  - interval: 1m\n    input_series:\n{}{}{}{}    promql_expr_test:\n{}{}{}",
             of_job("one"),
             of_job("other"),
+            host("one", "n", 1),
+            host("one", "gone", 0)
+                + "      - { series: 'up{job=\"another\",instance=\"n\"}', values: '0' }\n",
+            asked(UNREAD, "{instance=\"gone\"}", 1),
             asked(COUNTED, "{instance=\"n\"}", 2),
             asked("evenkeel_guarantee_kept", "{instance=\"n\",name=\"web\"}", 0),
         );

@@ -12,6 +12,8 @@ const STARVED_PCT: f64 = 5.0;
 const STOLEN_SHARE: f64 = 0.05;
 /// The name by which a Prometheus' count of a host's owners is taken.
 pub const COUNTED: &str = "evenkeel_owners_named";
+/// The same of a host that a Prometheus knows, and cannot read.
+pub const UNREAD: &str = "evenkeel_unread";
 /// Owners of one page that are looked at, and findings of one host that are kept.
 pub const MOST_OWNERS: usize = 10_000;
 const MOST_FINDINGS: usize = 50;
@@ -90,6 +92,8 @@ pub struct Page {
     ever: HashMap<Key, Rates>,
     broken: Vec<String>,
     lines: u64,
+    /// Lines that say that it cannot be read now.
+    unread: u64,
     /// How many owners there are, where only some were asked for.
     counted: Option<f64>,
 }
@@ -110,6 +114,7 @@ impl Page {
         let mut room = true;
         match name {
             "owners_named" => self.counted = Some(value),
+            "unread" => self.unread += 1,
             "host_busy_percent" => host.busy_pct = Some(value),
             "host_steal_percent" => host.steal_pct = Some(value),
             "trials_total" => host.trials = Some(value),
@@ -157,8 +162,11 @@ impl Page {
     }
 
     pub fn finish(self, target: String) -> Host {
-        let Self { mut host, now, ever, broken, counted, .. } = self;
+        let Self { mut host, now, ever, broken, counted, lines, unread } = self;
         host.target = short(&target);
+        if unread > 0 && unread == lines {
+            host.error = Some("Prometheus cannot read it (`up` is 0)".to_owned());
+        }
         let (owners, over) = if now.is_empty() { (ever, "since start") } else { (now, "last look") };
         host.owners = counted.map_or(owners.len() as u64, |counted| counted as u64);
         let mut found: Vec<Finding> = owners
