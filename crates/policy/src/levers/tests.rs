@@ -159,6 +159,18 @@ fn weights_follow_the_loads_of_sibling_groups() {
 }
 
 #[test]
+fn an_idle_group_has_no_weight_to_set_and_is_no_measure_for_the_others() {
+    let groups = [("/", None), ("/a", Some(0)), ("/b", Some(0)), ("/idle", Some(0))];
+    let mut observation = host(2, &groups, &[(10.0, 10.0, 1), (40.0, 10.0, 2), (90.0, 0.0, 3)]);
+    observation.groups[3].load_weight = Some(evenkeel_base::IDLE_LOAD_WEIGHT);
+    let plan = plan_named("weights", &scene(&observation, Features::default())).unwrap();
+    let weights: Vec<_> = plan.changes.iter().map(|c| c.to.clone()).collect();
+    assert_eq!(weights, [Setting::Weight(512), Setting::Weight(2048)]);
+    observation.groups[2].load_weight = Some(evenkeel_base::IDLE_LOAD_WEIGHT);
+    assert!(plan_named("weights", &scene(&observation, Features::default())).is_none(), "with nobody");
+}
+
+#[test]
 fn newborns_count_for_their_group_and_strangers_against_it() {
     let groups = [("/", None), ("/a", Some(0)), ("/b", Some(0))];
     let mut observation = host(2, &groups, &[(10.0, 10.0, 1), (20.0, 10.0, 2), (20.0, 10.0, 2)]);

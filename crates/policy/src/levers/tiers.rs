@@ -48,7 +48,8 @@ pub const LAST_NICE: Lever = Lever {
 };
 
 /// One setting for each of the highest cgroups that hold background work alone, and changes of the tasks elsewhere; `None` where
-/// there is no such cgroup, for then the levers for tasks are the same.
+/// there is no such cgroup, for then the levers for tasks are the same. One that is idle already cannot count less, and the kernel takes
+/// no weight for it (`sched_group_set_shares`, `kernel/sched/fair.c`).
 fn by_group(
     scene: &Scene<'_>,
     to: impl Fn(&GroupView) -> Setting,
@@ -59,8 +60,9 @@ fn by_group(
         return None;
     }
     let mut changes: Vec<Change> = own_tops(scene)
-        .map(|index| {
-            let group = &scene.observation.groups[index as usize];
+        .map(|index| &scene.observation.groups[index as usize])
+        .filter(|group| !group.is_idle())
+        .map(|group| {
             let target = Target::Group(group.reference());
             Change { target, to: to(group), why: "cgroup of background work alone".to_owned() }
         })

@@ -34,7 +34,7 @@ pub const SLICE_WEIGHTS: Lever = Lever {
 };
 
 /// New weights of sibling groups, in proportion to load around their geometric middle. Only groups that hold tasks of the
-/// scope and no others, and only where at least two siblings compete.
+/// scope and no others, and only where at least two siblings that are not idle compete.
 pub(super) fn weights(scene: &Scene<'_>) -> Option<Vec<Change>> {
     let groups = &scene.observation.groups;
     let mut contests: std::collections::BTreeMap<Option<u32>, Vec<(u32, f64)>> =
@@ -43,8 +43,8 @@ pub(super) fn weights(scene: &Scene<'_>) -> Option<Vec<Change>> {
         let (Some(group), Some(ours)) = (groups.get(index as usize), scene.groups.get(&index)) else {
             continue;
         };
-        // The root group has no weight.
-        let movable = group.parent.is_some() && group.raw_weight.is_some();
+        // The root group has no weight, and the kernel takes none for an idle one (`sched_group_set_shares`).
+        let movable = group.parent.is_some() && group.raw_weight.is_some() && !group.is_idle();
         if movable && scene.own.get(index as usize) == Some(&true) {
             contests.entry(group.parent).or_default().push((index, ours.load_pct));
         }

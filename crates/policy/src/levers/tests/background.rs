@@ -53,6 +53,21 @@ fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
 }
 
 #[test]
+fn a_cgroup_that_is_idle_already_is_not_told_to_yield() {
+    let groups = [("/", None), ("/idle", Some(0)), ("/batch", Some(0))];
+    let mut observation = host(2, &groups, &[(60.0, 5.0, 1), (20.0, 10.0, 2), (30.0, 10.0, 0)]);
+    observation.groups[1].load_weight = Some(evenkeel_base::IDLE_LOAD_WEIGHT);
+    let features = Features { background: true, ..Features::MODERN };
+    let proposed = |background: &[u32]| -> Vec<String> {
+        let scene = Scene::new(&observation, features, |task| background.contains(&task.id.tid));
+        let plans = plans(&scene).into_iter();
+        plans.flat_map(|plan| plan.changes).map(|change| format!("{} {}", change.target, change.to)).collect()
+    };
+    assert_eq!(proposed(&[100]), Vec::<String>::new());
+    assert_eq!(proposed(&[100, 101]), ["/batch idle 1", "/batch weight 2"]);
+}
+
+#[test]
 fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
     let groups =
         [("/", None), ("/pod", Some(0)), ("/pod/api", Some(1)), ("/pod/batch", Some(1)), ("/batch", Some(0))];
