@@ -77,11 +77,11 @@ impl Lever {
 pub const PUBLISHED_RECIPE: &str = "placement+nice";
 
 /// Niceness in proportion to load within each cgroup, in the order of the scene's tasks: between cgroups nice does not
-/// act, so each group is its own contest.
+/// act, so each group is its own contest. Who is SCHED_IDLE keeps what it has.
 pub(super) fn nice_within_groups(scene: &Scene<'_>) -> Vec<Nice> {
     let mut nice: Vec<Nice> = scene.tasks.iter().map(|s| s.found.nice).collect();
     let mut contests: BTreeMap<Option<u32>, Vec<usize>> = BTreeMap::new();
-    for (index, subject) in scene.tasks.iter().enumerate() {
+    for (index, subject) in scene.tasks.iter().enumerate().filter(|(_, subject)| subject.has_nice()) {
         contests.entry(subject.task.group).or_default().push(index);
     }
     for members in contests.into_values().filter(|m| m.len() > 1) {

@@ -171,6 +171,30 @@ fn an_idle_group_has_no_weight_to_set_and_is_no_measure_for_the_others() {
 }
 
 #[test]
+fn who_is_sched_idle_gets_no_nice_value_and_is_no_measure_for_the_others() {
+    let mut observation = host(2, &[("/", None)], &[(10.0, 10.0, 0), (40.0, 10.0, 0), (40.0, 10.0, 0)]);
+    let idle = Some(SchedAttr { policy: SchedPolicy::Idle, ..SchedAttr::DEFAULT });
+    observation.tasks[2].sched = idle;
+    for (lever, features) in [
+        ("nice", Features::default()),
+        ("short first+nice", Features::MODERN),
+        ("batch+slice by burst+nice", Features::MODERN),
+    ] {
+        let plan = plan_named(lever, &scene(&observation, features)).unwrap();
+        let nice = plan.changes.iter().filter_map(|change| match (&change.target, &change.to) {
+            (Target::Task(id), Setting::Sched(attr)) => Some((id.tid, attr.nice.get())),
+            _ => None,
+        });
+        let set: Vec<_> = nice.filter(|(_, nice)| *nice != 0).collect();
+        assert_eq!(set, [(100, 3), (101, -3)], "{lever}");
+    }
+    observation.tasks[1].sched = idle;
+    let scene = scene(&observation, Features::MODERN);
+    let proposes = |name: &str| plan_named(name, &scene).is_some();
+    assert!(!proposes("short first+nice") && proposes("batch+long slice"));
+}
+
+#[test]
 fn newborns_count_for_their_group_and_strangers_against_it() {
     let groups = [("/", None), ("/a", Some(0)), ("/b", Some(0))];
     let mut observation = host(2, &groups, &[(10.0, 10.0, 1), (20.0, 10.0, 2), (20.0, 10.0, 2)]);

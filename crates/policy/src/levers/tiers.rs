@@ -113,5 +113,8 @@ fn idle(subject: &Subject<'_>) -> Option<Change> {
 }
 
 fn last(subject: &Subject<'_>) -> Option<Change> {
+    if !subject.has_nice() {
+        return None;
+    }
     subject.sched("background work", |attr| attr.nice = Nice::new(LAST))
 }

@@ -68,6 +68,19 @@ fn a_cgroup_that_is_idle_already_is_not_told_to_yield() {
 }
 
 #[test]
+fn a_task_that_is_sched_idle_already_is_not_told_to_come_last() {
+    let mut observation = host(2, &[("/", None)], &[(60.0, 5.0, 0), (20.0, 10.0, 0), (30.0, 10.0, 0)]);
+    observation.tasks[0].sched = Some(SchedAttr { policy: SchedPolicy::Idle, ..SchedAttr::DEFAULT });
+    let features = Features { background: true, ..Features::MODERN };
+    let told = |background: &[u32]| -> Vec<String> {
+        let scene = Scene::new(&observation, features, |task| background.contains(&task.id.tid));
+        plans(&scene).iter().map(|plan| format!("{} of {}", plan.name, plan.changes.len())).collect()
+    };
+    assert_eq!(told(&[100]), Vec::<String>::new());
+    assert_eq!(told(&[100, 101]), ["idle tasks of 1", "nice 19 of 1"]);
+}
+
+#[test]
 fn background_work_gets_what_services_leave_of_a_quota_that_they_share() {
     let groups =
         [("/", None), ("/pod", Some(0)), ("/pod/api", Some(1)), ("/pod/batch", Some(1)), ("/batch", Some(0))];
