@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::{Change, CpuSet, Nice, Plan, SchedAttr, Setting, Target, TaskId};
+use evenkeel_base::{Change, CpuSet, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId};
 
 use crate::levers::{Scene, Subject};
 use crate::priority;
@@ -13,24 +13,27 @@ const TOLERANCE: f64 = 0.05;
 const SUFFIX: &str = ", refined";
 
 /// The plan with one step of [`priority::refine`] in each contest: the tasks of one cgroup, and of one CPU where the plan
-/// pins them. How far a task is held below what it wants is told by the share of time it waits. `None` when no task waits
-/// so much more than another that a step is worth a trial.
+/// pins them. How far a task is held below what it wants is told by the share of time it waits. Tasks of which that is not known, or for
+/// which nice does not count, have no part. `None` when no task waits so much more than another that a step is worth a trial.
 pub fn refined(plan: &Plan, scene: &Scene<'_>) -> Option<Plan> {
     let pinned: BTreeMap<TaskId, &CpuSet> = plan.changes.iter().filter_map(pin).collect();
-    let mut contests: BTreeMap<(Option<u32>, Option<u32>), Vec<&Subject<'_>>> = BTreeMap::new();
+    let mut contests: BTreeMap<_, Vec<(&Subject<'_>, SchedAttr, f64)>> = BTreeMap::new();
     for subject in &scene.tasks {
+        let attr = in_force(plan, subject);
+        let has_nice = attr.policy.is_fair() && attr.policy != SchedPolicy::Idle;
+        // Unknown is not zero: who is not known to wait has nothing to spare.
+        let Some(waited_pct) = subject.task.wait_pct.filter(|_| has_nice) else { continue };
         let cpu = pinned.get(&subject.task.id).and_then(|cpus| cpus.first());
-        contests.entry((subject.task.group, cpu)).or_default().push(subject);
+        contests.entry((subject.task.group, cpu)).or_default().push((subject, attr, waited_pct));
     }
     let mut new = plan.clone();
     let mut changed = false;
     for members in contests.into_values() {
-        let attrs: Vec<SchedAttr> = members.iter().map(|subject| in_force(plan, subject)).collect();
-        let nice: Vec<Nice> = attrs.iter().map(|attr| attr.nice).collect();
+        let nice: Vec<Nice> = members.iter().map(|(_, attr, _)| attr.nice).collect();
         let fulfilment: Vec<f64> =
-            members.iter().map(|s| 1.0 - (s.task.wait_pct.unwrap_or(0.0) / 100.0).clamp(0.0, 1.0)).collect();
+            members.iter().map(|(.., waited_pct)| 1.0 - (waited_pct / 100.0).clamp(0.0, 1.0)).collect();
         let Some(next) = priority::refine(&fulfilment, &nice, TOLERANCE) else { continue };
-        for ((subject, attr), nice) in members.iter().zip(attrs).zip(next) {
+        for ((subject, attr, _), nice) in members.into_iter().zip(next) {
             if nice != attr.nice {
                 set(&mut new, subject.task.id, SchedAttr { nice, ..attr });
                 changed = true;
@@ -98,6 +101,28 @@ mod tests {
         assert_eq!(nice, [(100, 1), (101, -1)]);
         assert_eq!(refined.name, "batch, refined");
         assert_eq!(super::refined(&refined, &scene).unwrap().name, "batch, refined");
+    }
+
+    #[test]
+    fn who_is_not_known_to_wait_or_has_no_use_for_nice_has_no_part() {
+        let mut observation = host(2, &[("/", None)], &[(20.0, 10.0, 0); 4]);
+        for (task, wait) in observation.tasks.iter_mut().zip([None, Some(90.0), Some(40.0), Some(10.0)]) {
+            task.wait_pct = wait;
+        }
+        let idle = SchedAttr { policy: SchedPolicy::Idle, ..SchedAttr::DEFAULT };
+        observation.tasks[1].sched = Some(idle);
+        let scene = Scene::new(&observation, Features::default(), |_| true);
+        let named = |plan: &Plan| -> Vec<String> {
+            let changes = refined(plan, &scene).map(|plan| plan.changes).unwrap_or_default();
+            changes.iter().map(|change| format!("{} {}", change.target, change.to)).collect()
+        };
+        let (down, up) = (observation.tasks[3].id, observation.tasks[2].id);
+        let steps = [format!("task {up} other nice -1"), format!("task {down} other nice 1")];
+        assert_eq!(named(&Plan::default()), steps);
+        // Nor under a plan that makes all of them so.
+        let mut plan = Plan::default();
+        observation.tasks.iter().for_each(|task| set(&mut plan, task.id, idle));
+        assert_eq!(named(&plan), Vec::<String>::new());
     }
 
     #[test]
