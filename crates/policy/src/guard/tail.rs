@@ -109,6 +109,8 @@ impl Question {
         let mean = |of: &dyn Fn(f64) -> f64, ratios: &[(f64, f64)]| {
             ratios.iter().map(|(ratio, part)| part * (of(*ratio) / spread).exp()).sum::<f64>()
         };
+        // What is a little worse than no growth must lie well within the limit, or what is beyond it would win.
+        let likely = |most: f64| LIKELY.map(|(ratio, part)| (ratio.min(most.sqrt()), part));
         let relative = growth.filter(|_| x0 > 0.0);
         let (kept, broken) = if let Some(most) = relative {
             let evidence = |ratio: f64| {
@@ -119,12 +121,11 @@ impl Question {
                 }
                 x1 * (new / old).ln() + x0 * ((1.0 - new) / (1.0 - old)).ln()
             };
-            // What is a little worse than no growth must lie well within the limit.
-            let likely = LIKELY.map(|(ratio, part)| (ratio.min(most.sqrt()), part));
-            (mean(&evidence, &likely), mean(&|ratio| evidence(most * ratio), &WORSE))
+            (mean(&evidence, &likely(most)), mean(&|ratio| evidence(most * ratio), &WORSE))
         } else {
             let evidence = |share: f64| x1 * (share / limit).ln() + n1 * (limit - share);
-            (mean(&|ratio| evidence(usual * ratio), &LIKELY), mean(&|ratio| evidence(limit * ratio), &WORSE))
+            let kept = mean(&|ratio| evidence(usual * ratio), &likely(limit / usual));
+            (kept, mean(&|ratio| evidence(limit * ratio), &WORSE))
         };
         let share = |x: f64, n: f64| if n > 0.0 { x / n } else { 0.0 };
         // Who stated a bound wants it kept, not only not missed by much.

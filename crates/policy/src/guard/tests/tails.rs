@@ -123,6 +123,16 @@ fn evidence_is_that_of_counts() {
 }
 
 #[test]
+fn long_waits_are_no_evidence_that_a_limit_close_to_the_usual_share_is_kept() {
+    let mut tail = Tail::new(None);
+    for (long, candidate) in [(0, false), (50, true)] {
+        tail.add(Histogram::of(&[(10_000, 1000 - long), (1_000_000, long)]), candidate);
+    }
+    let proved = |limit| tail.doubt(limit, 20.0, 200.0).map(|open| open.proved);
+    assert_eq!([0.011, 0.025].map(proved), [Some(true); 2]);
+}
+
+#[test]
 fn harm_takes_the_square_of_the_evidence() {
     // 176 of 19 long ones, 423 of 20.
     let proved = |long| doubt(&counted(true, &[(300, 0)], &[(300, long)])).map(|open| open.proved);
