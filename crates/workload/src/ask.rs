@@ -168,6 +168,10 @@ struct Asking<'a> {
     due: u64,
     /// Bytes of the request at hand that are sent.
     part: usize,
+    /// Whether the request at hand may begin: an event is claimed once, however often the socket is full.
+    claimed: bool,
+    /// Whether the socket took no more when it was last written to.
+    full: bool,
     /// When those were due that are sent and not answered.
     waiting: VecDeque<u64>,
     /// Bytes read of the next answer.
@@ -183,18 +187,23 @@ impl Asking<'_> {
 
     /// The same of what is due before an instant.
     fn send_before(&mut self, end_ns: u64, mut claim: impl FnMut() -> bool) -> io::Result<bool> {
+        self.full = false;
         while self.due <= monotonic_ns() && self.due < end_ns {
-            if self.part == 0 && !claim() {
+            self.claimed = self.claimed || claim();
+            if !self.claimed {
                 return Ok(false);
             }
             match self.socket.write(&self.request[self.part..]) {
                 Ok(sent) => self.part += sent,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if is_silence(&error) => break,
+                Err(error) if is_silence(&error) => {
+                    self.full = true;
+                    break;
+                }
                 Err(error) => return Err(error),
             }
             if self.part == self.request.len() {
-                self.part = 0;
+                (self.part, self.claimed) = (0, false);
                 self.waiting.push_back(self.due);
                 self.next_due();
             }
@@ -228,9 +237,9 @@ impl Asking<'_> {
         }
     }
 
-    /// Waits for an answer, for room where a request is sent in part, or until an instant.
+    /// Waits for an answer, for room where the socket is full, or until an instant.
     fn wait(&self, until_ns: u64) {
-        let flags = if self.part > 0 { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let flags = if self.full { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let timeout = to_timespec(until_ns.saturating_sub(monotonic_ns()).min(NAP_NS));
         let fd = self.socket.fd();
         // Interrupted or not: what is there is looked at.
@@ -258,6 +267,8 @@ impl Ask {
             periods: Periods::new(self.period, self.jitter, 0.0, (self.seed, thread)),
             due: monotonic_ns() + apart,
             part: 0,
+            claimed: false,
+            full: false,
             waiting: VecDeque::new(),
             read: 0,
             counts: FlowCounts::default(),
@@ -269,7 +280,9 @@ impl Ask {
             }
             let taken = asking.take(&mut buffer)?;
             context.done(taken);
-            asking.wait(if more { asking.due } else { u64::MAX });
+            // What is due already and finds the socket full waits for room: no instant is waited for then, and a loop without
+            // a wait would take CPU time from the service.
+            asking.wait(if more && !asking.full { asking.due } else { u64::MAX });
         }
         // What was due in time is still sent and waited for, unless it was stopped.
         let end = context.deadline_ns().unwrap_or(0);
@@ -374,6 +387,41 @@ mod tests {
         // How long an answer is was learnt before.
         assert!(report.events > 150, "{}", report.events);
         assert_eq!(asked(usize::MAX, 60.0, Some(7)).events, 7);
+    }
+
+    /// Asks, a request of 2,000 bytes each millisecond, a service that reads nothing for half a second: far more than a socket
+    /// holds is due meanwhile.
+    fn asked_slow_to_read(seconds: f64, events: Option<u64>) -> LoadReport {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut request = [0; 2000];
+                for silence in [Duration::ZERO, Duration::from_millis(500)] {
+                    let mut flow = listener.accept().unwrap().0;
+                    std::thread::sleep(silence);
+                    while flow.read_exact(&mut request).is_ok() {
+                        if flow.write_all(b"answer").is_err() {
+                            return;
+                        }
+                    }
+                }
+            });
+            let ask = Ask::new(path.to_str().unwrap(), "a".repeat(2000), Duration::from_millis(1));
+            let mut spec = LoadSpec::new(Kind::Ask(Ask { jitter: 0.0, ..ask }))
+                .lasting(Duration::from_secs_f64(seconds));
+            spec.common.events = events;
+            run(&spec, &AtomicBool::new(false)).unwrap()
+        })
+    }
+
+    #[test]
+    fn a_full_socket_costs_neither_events_nor_cpu_time() {
+        assert_eq!(asked_slow_to_read(60.0, Some(300)).events, 300);
+        let report = asked_slow_to_read(0.5, None);
+        assert!(report.cpu_s < 0.2, "{} s of CPU time to wait for room", report.cpu_s);
+        assert_eq!(report.flows.unwrap().unanswered(), 0);
     }
 
     /// A closed loop would wait with the one unanswered request and show the good latencies alone.
