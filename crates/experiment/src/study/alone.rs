@@ -1,6 +1,6 @@
 //! What a command would do next to others, by its run alone: its need is measured where the record has it alone and
 //! without a limit; elsewhere it gets its fair share of CPUs (weights, quotas, cpusets), again each time one of the
-//! tenants is done.
+//! tenants begins or is done.
 //!
 //! ```text
 //! alone: 6 CPU seconds in 4 s = 1.5 CPUs wanted
@@ -27,6 +27,8 @@ struct Job {
     wanted: f64,
     /// CPU seconds left; `None`: it never ends.
     left_s: Option<f64>,
+    /// When it begins, seconds from the release.
+    start_s: f64,
 }
 
 /// Whether a tenant runs a command: only those have an exit status.
@@ -65,24 +67,39 @@ fn need(record: &Record, workload: &str) -> Option<Need> {
     (need.real_s > 0.0 && need.cpu_s > 0.0).then_some(need)
 }
 
-/// When each job is done, seconds; `None` for those that never are.
+/// When each tenant begins, seconds from the release, as the experiment says.
+fn starts(record: &Record, cell: &Cell) -> Vec<f64> {
+    let points = record.experiment.as_ref().and_then(|experiment| experiment.points().ok());
+    let here = points.and_then(|points| points.into_iter().nth(cell.point.index));
+    let start_s = |tenant: &TenantRecord| {
+        let experiment = &here.as_ref()?.experiment;
+        let planned = experiment.tenants().into_iter().find(|planned| planned.name == tenant.name)?;
+        Some(experiment.tenants.get(planned.spec)?.start_s)
+    };
+    cell.tenants.iter().map(|tenant| start_s(tenant).unwrap_or(0.0)).collect()
+}
+
+/// How long each job takes from its start, seconds; `None` for those that never end.
 fn ends(host: &Host, tenants: &[TenantRecord], jobs: &[Job]) -> Option<Vec<Option<f64>>> {
     let machine = machine(host)?;
     let mut left: Vec<Option<f64>> = jobs.iter().map(|job| job.left_s).collect();
     let mut ends: Vec<Option<f64>> = vec![None; jobs.len()];
     let mut now = 0.0;
     while left.iter().zip(&ends).any(|(left, end)| left.is_some() && end.is_none()) {
-        let running: Vec<usize> = (0..jobs.len()).filter(|n| ends[*n].is_none()).collect();
+        // Who has not begun has no share yet.
+        let runs = |n: &usize| ends[*n].is_none() && jobs[*n].start_s <= now + 1e-9;
+        let running: Vec<usize> = (0..jobs.len()).filter(runs).collect();
         let wants = |&n: &usize| (group(&tenants[n]), jobs[n].wanted, jobs[n].wanted.ceil().max(1.0) as u32);
         let got = shares(&machine, running.iter().map(wants))?;
         let until = |at: usize| Some(left[running[at]]? / got[at]).filter(|s| s.is_finite());
-        let step = (0..running.len()).filter_map(until).min_by(f64::total_cmp)?;
+        let begins = jobs.iter().map(|job| job.start_s - now).filter(|s| *s > 1e-9);
+        let step = (0..running.len()).filter_map(until).chain(begins).min_by(f64::total_cmp)?;
         now += step;
         for (at, &n) in running.iter().enumerate() {
             if let Some(left) = &mut left[n] {
                 *left -= got[at] * step;
                 if *left <= 1e-9 {
-                    ends[n] = Some(now);
+                    ends[n] = Some(now - jobs[n].start_s);
                 }
             }
         }
@@ -134,10 +151,10 @@ fn of_cell(record: &Record, cell: &Cell) -> Result<Expected, String> {
     }
     let mut needs = Vec::new();
     let mut jobs = Vec::new();
-    for tenant in &cell.tenants {
+    for (tenant, start_s) in cell.tenants.iter().zip(starts(record, cell)) {
         if tenant.runs_planned == 0 {
             needs.push(None);
-            jobs.push(Job { wanted: f64::from(tenant.threads.max(1)), left_s: None });
+            jobs.push(Job { wanted: f64::from(tenant.threads.max(1)), left_s: None, start_s });
             continue;
         }
         if !is_command(tenant) {
@@ -151,7 +168,7 @@ fn of_cell(record: &Record, cell: &Cell) -> Result<Expected, String> {
         })?;
         needs.push(Some(need));
         let left_s = Some(need.cpu_s * f64::from(tenant.runs_planned));
-        jobs.push(Job { wanted: need.cpu_s / need.real_s, left_s });
+        jobs.push(Job { wanted: need.cpu_s / need.real_s, left_s, start_s });
     }
     let ends = ends(&record.host, &cell.tenants, &jobs).ok_or("the host's CPUs are not known")?;
     Ok(needs.into_iter().zip(ends).collect())
@@ -162,6 +179,7 @@ mod tests {
     use super::super::study;
     use super::super::testing::{cell, record, tenant};
     use super::*;
+    use crate::file::{Experiment, TenantSpec};
     use crate::record::{Account, Limits};
 
     /// One run of a command of so many CPU seconds in so many seconds.
@@ -201,6 +219,23 @@ mod tests {
         close(expected(2, 0), 6.0);
         close(expected(3, 0), 4.0);
         close(expected(3, 1), 4.0 + 4.0 / 1.5);
+    }
+
+    /// The second one begins after 3 s: the first has done 4.5 of its 6 CPU seconds by then, and both share two CPUs until it
+    /// is done.
+    #[test]
+    fn who_begins_later_takes_nothing_before() {
+        let mut record = record(vec![
+            ("later", cell(vec![make("a", 5.0, 6.0, none()), make("b", 5.0, 6.0, none())])),
+            ("alone", cell(vec![make("a", 4.0, 6.0, none())])),
+        ]);
+        let mut experiment = Experiment::new("x", "");
+        experiment.tenants = vec![TenantSpec::new("a"), TenantSpec { start_s: 3.0, ..TenantSpec::new("b") }];
+        record.experiment = Some(experiment);
+        for tenant in &study(&record).points[0].tenants {
+            let elapsed_s = tenant.predicted_elapsed_s.unwrap();
+            assert!((elapsed_s - 4.5).abs() < 1e-6, "{}: {elapsed_s}", tenant.name);
+        }
     }
 
     #[test]
