@@ -9,6 +9,7 @@ use evenkeel_experiment::record::{Host, Requirement};
 use evenkeel_linux::sys::usable_cpus;
 use evenkeel_workload::burn::monotonic_ns;
 
+use super::evenkeel::Evenkeel;
 use super::plan::{Arm, NAME, Options, Point};
 use super::record::{Arms, Cell, Measured, NeighbourRecord};
 use super::scene::{Asking, Scene};
@@ -119,28 +120,24 @@ impl Neighbours<'_, '_> {
         wait(began + (settle_s * 1e9) as u64)?;
         let is_evenkeel = point.arm == Arm::Evenkeel;
         let times: &[f64] = if is_evenkeel { &[decide_s, seconds] } else { &[seconds] };
-        let mut asking = scene.ask(times).map_err(said)?.into_iter();
-        let mut over = |asking: Option<Asking>| -> Result<Measured, String> {
-            let asking = asking.ok_or("no client was started")?;
+        let asking = scene.ask(times).map_err(said)?;
+        let evenkeel = is_evenkeel.then(|| scene.evenkeel()).transpose().map_err(said)?;
+        let used = |asking: &Asking| -> Result<Measured, String> {
             wait(asking.begins_ns)?;
             let before = scene.counters();
             wait(asking.ends_ns)?;
             let mut measured = before.to(&scene.counters());
-            // Its last answers are waited for; what was used is known by then.
-            asking.tell(&mut measured)?;
             if point.batch.is_none() {
                 measured.batch_pct = None;
             }
             Ok(measured)
         };
+        let mut measured = in_turn(asking, used, Asking::tell)?.into_iter();
         if is_evenkeel {
-            let evenkeel = scene.evenkeel().map_err(said)?;
-            arms.from_start = Some(over(asking.next())?);
-            arms.in_force = Some(over(asking.next())?);
-            arms.evenkeel = Some(evenkeel.end()?);
-        } else {
-            arms.in_force = Some(over(asking.next())?);
+            arms.from_start = measured.next();
         }
+        arms.in_force = Some(measured.next().ok_or("no client was started")?);
+        arms.evenkeel = evenkeel.map(Evenkeel::end).transpose()?;
         Ok(())
     }
 
@@ -157,5 +154,40 @@ impl Neighbours<'_, '_> {
                 None => return Ok(()),
             }
         }
+    }
+}
+
+/// What was used over times that follow each other, and then what those who asked say of them: whoever waited for the last
+/// answers of one time, up to a second, would read the counters of the next one that much too late.
+fn in_turn<A>(
+    asked: Vec<A>,
+    used: impl FnMut(&A) -> Result<Measured, String>,
+    tell: impl Fn(A, &mut Measured) -> Result<(), String>,
+) -> Result<Vec<Measured>, String> {
+    let mut measured = asked.iter().map(used).collect::<Result<Vec<_>, _>>()?;
+    asked.into_iter().zip(&mut measured).try_for_each(|(asking, into)| tell(asking, into))?;
+    Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn no_counters_are_read_late_for_the_last_answers_of_the_time_before() {
+        let log = RefCell::new(Vec::new());
+        let used = |n: &u32| {
+            log.borrow_mut().push(format!("use {n}"));
+            Ok(Measured { seconds: f64::from(*n), ..Measured::default() })
+        };
+        let tell = |n: u32, into: &mut Measured| {
+            log.borrow_mut().push(format!("tell {n}"));
+            into.answered = u64::from(n);
+            Ok(())
+        };
+        let all = in_turn(vec![1, 2], used, tell).unwrap();
+        assert_eq!(*log.borrow(), ["use 1", "use 2", "tell 1", "tell 2"]);
+        assert!(all.iter().all(|m| m.seconds == m.answered as f64) && all.len() == 2);
     }
 }
