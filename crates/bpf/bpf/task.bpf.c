@@ -128,21 +128,30 @@ static always_inline void count(u64 group, const struct counters *now, const str
 /* The program's part of a pass that is done once, at its end. */
 static long count_reaped(void *map, const u64 *key, struct exiting *entry, void *unused)
 {
-	struct task_struct *task = (struct task_struct *)*key;
+	/*
+	 * Read once: an entry that is taken out meanwhile may come back as that of another thread, with its key. What this one was is
+	 * held against what is there in the end.
+	 */
+	u64 address = *(const volatile u64 *)key;
+	u64 start_ns = *(volatile u64 *)&entry->start_ns;
+	u64 group = entry->group;
+	struct counters counted = entry->counted;
+	barrier();
+	struct task_struct *task = (struct task_struct *)address;
 	if (read_field(task->exit_state) != EXIT_DEAD)
 		return 0;
-	u64 start_ns = entry->start_ns;
 	struct counters now;
 	read_counters(task, &now);
+	barrier();
 	/*
 	 * Freed meanwhile, what was read may be anything: on_free takes the entry out before the memory goes, and has
 	 * counted the thread. The next thread may get the same memory, and its entry the place of this one.
 	 */
-	u64 address = *key;
-	if (bpf_map_lookup_elem(&exiting, &address) != entry || entry->start_ns != start_ns)
+	if (bpf_map_lookup_elem(&exiting, &address) != entry || *(volatile u64 *)&entry->start_ns != start_ns)
 		return 0;
-	count(entry->group, &now, &entry->counted, 0);
+	/* At once: what on_free counts from here on is the rest. */
 	entry->counted = now;
+	count(group, &now, &counted, 0);
 	return 0;
 }
 
