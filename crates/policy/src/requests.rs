@@ -128,8 +128,7 @@ impl RequestTail {
         let usual = target.slow_share;
         let before = self.shares().0.filter(|share| *share > usual);
         let most = growth * usual;
-        let growth = before.map(|share| growth_of(share, growth));
-        let question = Question { usual, most, growth, least: false };
+        let question = Question { usual, most, growth: before.map(|share| growth_of(share, growth)) };
         question.doubt(&counts(&self.baseline), &counts(&self.candidate), enough)
     }
 }

@@ -74,9 +74,7 @@ impl Tail {
             return None;
         }
         let (before, after) = (counts(&self.baseline, edge), counts(&self.candidate, edge));
-        let growth = relative.then_some(limit / TAIL);
-        let least = edge == Histogram::edge_below(FLOOR_NS);
-        let question = Question { usual: TAIL, most: limit, growth, least };
+        let question = Question { usual: TAIL, most: limit, growth: relative.then_some(limit / TAIL) };
         question.doubt(&before, &after, enough)
     }
 
@@ -100,15 +98,12 @@ pub(crate) struct Question {
     pub most: f64,
     /// Where the baseline's share is the standard: the growth, as a ratio, that must be excluded.
     pub growth: Option<f64>,
-    /// It is about the least length that is told apart from none. Fewer than usual may be as long under the baseline: then the usual
-    /// share is the standard, for shorter ones that grew up to it are as good as none.
-    pub least: bool,
 }
 
 impl Question {
     /// The shares, unless the limit is shown to be kept.
     pub fn doubt(self, before: &Counts, after: &Counts, enough: f64) -> Option<Open> {
-        let Self { usual, most: limit, growth, least } = self;
+        let Self { usual, most: limit, growth } = self;
         let ((x0, n0), (x1, n1)) = (sum(before), sum(after));
         let spread = dispersion(&[before, after]);
         let mean = |of: &dyn Fn(f64) -> f64, ratios: &[(f64, f64)]| {
@@ -116,7 +111,7 @@ impl Question {
         };
         // What is a little worse than no growth must lie well within the limit, or what is beyond it would win.
         let likely = |most: f64| LIKELY.map(|(ratio, part)| (ratio.min(most.sqrt()), part));
-        let relative = growth.filter(|_| x0 > if least { usual * n0 } else { 0.0 });
+        let relative = growth.filter(|_| x0 > 0.0);
         let (kept, broken) = if let Some(most) = relative {
             let evidence = |ratio: f64| {
                 let part = |ratio: f64| ratio * n1 / (n0 + ratio * n1).max(1e-9);

@@ -122,23 +122,6 @@ fn evidence_is_that_of_counts() {
     assert_eq!(proved(tail), None);
 }
 
-/// One in a hundred waits 0.1 ms, so that 0.2 ms are the limit: five longer ones of ten thousand are no other standard than none.
-#[test]
-fn at_the_least_length_the_usual_share_is_the_standard_however_few_were_longer() {
-    let after = |before: u64, long: u64| {
-        let mut tail = Tail::new(None);
-        for (long, candidate) in [(before, false), (long, true)] {
-            tail.add(Histogram::of(&[(10_000, 9895 - long), (100_000, 105), (1_000_000, long)]), candidate);
-        }
-        assert_eq!(tail.edge_ns(), Some((Histogram::edge_below(200_000), true)));
-        doubt(&tail).map(|open| open.proved)
-    };
-    for before in [0, 5, 20] {
-        let found = [before, 100, 300, 400].map(|long| after(before, long));
-        assert_eq!(found, [None, None, Some(false), Some(true)], "{before}");
-    }
-}
-
 #[test]
 fn long_waits_are_no_evidence_that_a_limit_close_to_the_usual_share_is_kept() {
     let mut tail = Tail::new(None);
