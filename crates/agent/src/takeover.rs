@@ -5,7 +5,6 @@
 
 mod remembered;
 
-use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_actuate::{
@@ -83,21 +82,27 @@ pub(crate) fn open(config: &Config, options: Options, pulls: bool) -> Result<Ope
     Ok(Opened { controls, recovery, remembered, takes_over, why_not })
 }
 
-/// Restores what a killed run left, for one that is not to act: nobody goes on with it, and nobody watches it. A run at work restores
-/// what it changes itself, and who may not look at the state directory may not restore.
+/// Restores what a killed run left, for one that is not to act: nobody goes on with it, and nobody watches it. Its budget stays spent.
+/// A run at work restores what it changes itself, and who may not use the state directory may not restore.
 ///
 /// # Errors
-/// The journal is damaged, or cannot be written.
-pub fn restore_left(state_dir: &Path, watcher: &mut dyn Watcher) -> Result<(), AgentError> {
-    if !FileMedium::journal(state_dir).exists() {
-        return Ok(());
+/// The journal is damaged or cannot be written.
+pub fn restore_left(config: &Config) -> Result<Option<Recovery>, AgentError> {
+    if !FileMedium::journal(&config.state_dir).exists() {
+        return Ok(None);
     }
-    match evenkeel_actuate::restore(state_dir, Linux::new()?) {
-        Ok(recovery) if recovery.left_behind => watcher.event(&Event::Recovered(&recovery)),
-        Ok(_) | Err(ActuateError::Open(_)) => {}
-        Err(error) => return Err(error.into()),
+    let Ok(mut medium) = FileMedium::open_existing(&config.state_dir) else { return Ok(None) };
+    let mut kernel = Linux::new()?;
+    let mut remembered = Remembered::new(kernel.boot_id()?, config);
+    let remembers = matches!(medium.load_decision(), Ok(Some(line)) if remembered.go_on_from(&line).is_ok());
+    let recovery = evenkeel_actuate::restore_on(&mut kernel, &mut medium)?;
+    if remembers {
+        remembered.kept = None;
+        if let Err(error) = medium.replace_decision(&remembered.line()) {
+            tracing::debug!(%error, "what was spent of the budget could not be remembered");
+        }
     }
-    Ok(())
+    Ok(recovery.left_behind.then_some(recovery))
 }
 
 impl Agent {

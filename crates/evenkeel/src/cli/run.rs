@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use evenkeel_actuate::{Item, TurnGuard};
+use evenkeel_actuate::{Item, Recovery, TurnGuard};
 use evenkeel_agent::governor::check_instance;
 use evenkeel_agent::notify::Notifier;
 use evenkeel_agent::{Agent, AutoLimit, Event, Watcher, restore_left};
@@ -128,7 +128,10 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if !args.apply
         && let Some(why) = super::settings::whole_host(&config.scope)?
     {
-        restore_left(&config.state_dir, &mut ConsoleSink::new()?).map_err(loop_failed)?;
+        match restore_left(&config) {
+            Ok(left) => left.iter().for_each(|left| say!("evenkeel: {}", recovered(left))),
+            Err(error) => say!("evenkeel: what a run before left is not restored: {error}"),
+        }
         say!("evenkeel: {why}, so nothing is written; --apply acts on it");
         return super::plan::propose(global, config);
     }
@@ -261,15 +264,16 @@ pub(super) fn left(back: &evenkeel_actuate::RestoreReport) -> String {
     format!("{what}: {}", named.join(", "))
 }
 
+fn recovered(recovery: &Recovery) -> String {
+    let pid = recovery.pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+    format!("a predecessor{pid} had not restored everything. {}", show::back_sentence(&recovery.report))
+}
+
 impl Watcher for ConsoleSink {
     fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::Note(text) => self.lasting(&format!("evenkeel: {text}")),
-            Event::Recovered(recovery) => self.lasting(&format!(
-                "evenkeel: a predecessor{} had not restored everything. {}",
-                recovery.pid.map_or_else(String::new, |pid| format!(" (pid {pid})")),
-                show::back_sentence(&recovery.report)
-            )),
+            Event::Recovered(recovery) => self.lasting(&format!("evenkeel: {}", recovered(recovery))),
             Event::Observed { observation, settings, at_s } => self.passing(&format!(
                 "{at_s:5.0} s  {settings}: host {:.0} % busy of {} %",
                 observation.host.busy_pct,

@@ -84,7 +84,8 @@ fn ends(host: &Host, tenants: &[TenantRecord], jobs: &[Job]) -> Option<Vec<Optio
     let machine = machine(host)?;
     let mut left: Vec<Option<f64>> = jobs.iter().map(|job| job.left_s).collect();
     let mut ends: Vec<Option<f64>> = vec![None; jobs.len()];
-    let mut now = 0.0;
+    // Nobody runs before.
+    let mut now = jobs.iter().map(|job| job.start_s).min_by(f64::total_cmp).unwrap_or(0.0);
     while left.iter().zip(&ends).any(|(left, end)| left.is_some() && end.is_none()) {
         // Who has not begun has no share yet.
         let runs = |n: &usize| ends[*n].is_none() && jobs[*n].start_s <= now + 1e-9;
