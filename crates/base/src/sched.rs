@@ -119,6 +119,12 @@ impl SchedPolicy {
     pub fn is_fair(self) -> bool {
         matches!(self, Self::Other | Self::Batch | Self::Idle)
     }
+
+    /// Of these, those whose weight is that of their nice value: SCHED_IDLE's is the least, whatever that is (`set_load_weight`,
+    /// `kernel/sched/core.c`).
+    pub fn has_nice(self) -> bool {
+        self.is_fair() && self != Self::Idle
+    }
 }
 
 /// What `sched_setattr(2)` sets in one call.

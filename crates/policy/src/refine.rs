@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::{Change, CpuSet, Nice, Plan, SchedAttr, SchedPolicy, Setting, Target, TaskId};
+use evenkeel_base::{Change, CpuSet, Nice, Plan, SchedAttr, Setting, Target, TaskId};
 
 use crate::levers::{Scene, Subject};
 use crate::priority;
@@ -20,9 +20,8 @@ pub fn refined(plan: &Plan, scene: &Scene<'_>) -> Option<Plan> {
     let mut contests: BTreeMap<_, Vec<(&Subject<'_>, SchedAttr, f64)>> = BTreeMap::new();
     for subject in &scene.tasks {
         let attr = in_force(plan, subject);
-        let has_nice = attr.policy.is_fair() && attr.policy != SchedPolicy::Idle;
         // Unknown is not zero: who is not known to wait has nothing to spare.
-        let Some(waited_pct) = subject.task.wait_pct.filter(|_| has_nice) else { continue };
+        let Some(waited_pct) = subject.task.wait_pct.filter(|_| attr.policy.has_nice()) else { continue };
         let cpu = pinned.get(&subject.task.id).and_then(|cpus| cpus.first());
         contests.entry((subject.task.group, cpu)).or_default().push((subject, attr, waited_pct));
     }
@@ -80,6 +79,7 @@ mod tests {
     use super::*;
     use crate::levers::Features;
     use crate::levers::tests::host;
+    use evenkeel_base::SchedPolicy;
 
     #[test]
     fn who_waits_most_goes_up_and_who_waits_least_down() {

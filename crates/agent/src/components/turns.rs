@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use evenkeel_actuate::{SetReport, Verdict};
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
-    Change, CpuQuota, CpuSet, GroupRef, GroupView, Knob, Limit, Observation, Plan, SchedPolicy, Setting,
-    Target, TaskId, TaskView,
+    Change, CpuQuota, CpuSet, GroupRef, GroupView, Knob, Limit, Observation, Plan, Setting, Target, TaskId,
+    TaskView,
 };
 use evenkeel_linux::sys;
 use evenkeel_policy::turns::{Rivals, Step, TURNS, Tick, Turns};
@@ -63,7 +63,7 @@ impl Group {
     fn longest_slice_s(&self, default_ns: Option<u64>) -> Option<f64> {
         let attrs = self.tasks.iter().filter_map(|id| sys::sched_getattr(id.tid).ok()?.decode(default_ns));
         let slices_ns = attrs
-            .filter(|attr| attr.policy.is_fair() && attr.policy != SchedPolicy::Idle)
+            .filter(|attr| attr.policy.has_nice())
             .map(|attr| attr.slice_ns.or(default_ns).unwrap_or(USUAL_SLICE_NS));
         slices_ns.max().map(|ns| ns as f64 / 1e9)
     }

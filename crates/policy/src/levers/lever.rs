@@ -81,7 +81,9 @@ pub const PUBLISHED_RECIPE: &str = "placement+nice";
 pub(super) fn nice_within_groups(scene: &Scene<'_>) -> Vec<Nice> {
     let mut nice: Vec<Nice> = scene.tasks.iter().map(|s| s.found.nice).collect();
     let mut contests: BTreeMap<Option<u32>, Vec<usize>> = BTreeMap::new();
-    for (index, subject) in scene.tasks.iter().enumerate().filter(|(_, subject)| subject.has_nice()) {
+    for (index, subject) in
+        scene.tasks.iter().enumerate().filter(|(_, subject)| subject.found.policy.has_nice())
+    {
         contests.entry(subject.task.group).or_default().push(index);
     }
     for members in contests.into_values().filter(|m| m.len() > 1) {

@@ -45,7 +45,9 @@ pub const PLACEMENT_NICE: Lever = Lever {
             .collect();
         let mut nice: Vec<NiceValue> = scene.tasks.iter().map(|s| s.found.nice).collect();
         let mut contests: BTreeMap<(Option<u32>, Option<u32>), Vec<usize>> = BTreeMap::new();
-        for (index, subject) in scene.tasks.iter().enumerate().filter(|(_, subject)| subject.has_nice()) {
+        for (index, subject) in
+            scene.tasks.iter().enumerate().filter(|(_, subject)| subject.found.policy.has_nice())
+        {
             contests.entry((placed[index], subject.task.group)).or_default().push(index);
         }
         for members in contests.into_values().filter(|m| m.len() > 1) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::{Change, CpuSet, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskView};
+use evenkeel_base::{Change, CpuSet, Observation, SchedAttr, Setting, Target, TaskView};
 
 use super::lever::{Features, MAX_SLICE_NS, MIN_LOAD_PCT};
 
@@ -114,8 +114,9 @@ impl<'a> Scene<'a> {
 
     /// Whether nice can act: some cgroup holds two of the scene's tasks that it counts for.
     pub fn nice_acts(&self) -> bool {
-        let several =
-            |members: &Vec<usize>| members.iter().filter(|&&i| self.tasks[i].has_nice()).count() > 1;
+        let several = |members: &Vec<usize>| {
+            members.iter().filter(|&&i| self.tasks[i].found.policy.has_nice()).count() > 1
+        };
         self.by_group().values().any(several)
     }
 
@@ -146,12 +147,6 @@ impl<'a> Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Whether its nice value counts: the weight of a SCHED_IDLE task is the same whatever that is (`set_load_weight`,
-    /// `kernel/sched/core.c`).
-    pub fn has_nice(&self) -> bool {
-        self.found.policy != SchedPolicy::Idle
-    }
-
     /// The change of this task's scheduling attributes made by `edit`, or `None` if it changes nothing.
     pub fn sched(&self, why: &str, edit: impl FnOnce(&mut SchedAttr)) -> Option<Change> {
         let mut attr = self.found;

@@ -113,7 +113,7 @@ fn idle(subject: &Subject<'_>) -> Option<Change> {
 }
 
 fn last(subject: &Subject<'_>) -> Option<Change> {
-    if !subject.has_nice() {
+    if !subject.found.policy.has_nice() {
         return None;
     }
     subject.sched("background work", |attr| attr.nice = Nice::new(LAST))
