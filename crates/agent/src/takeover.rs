@@ -43,6 +43,21 @@ pub(crate) struct Opened {
     pub why_not: Option<String>,
 }
 
+/// What the run before had decided, and why nothing of it counts, where that is so.
+fn decided_before(
+    kernel: &mut Linux,
+    medium: &mut FileMedium,
+    config: &Config,
+) -> Result<(Remembered, Option<String>), AgentError> {
+    let mut remembered = Remembered::new(kernel.boot_id()?, config);
+    let why_not = match medium.load_decision() {
+        Ok(None) => Some("it remembered no decision".to_owned()),
+        Ok(Some(line)) => remembered.go_on_from(&line).err(),
+        Err(error) => Some(format!("what it remembered of its decisions cannot be read: {error}")),
+    };
+    Ok((remembered, why_not))
+}
+
 /// Takes the lock. What a killed predecessor left goes on, where the same configuration decided it in this boot; else it is
 /// restored.
 ///
@@ -51,12 +66,7 @@ pub(crate) struct Opened {
 pub(crate) fn open(config: &Config, options: Options, pulls: bool) -> Result<Opened, AgentError> {
     let mut kernel = Linux::new()?;
     let mut medium = Box::new(FileMedium::open(&config.state_dir).map_err(ActuateError::from)?);
-    let mut remembered = Remembered::new(kernel.boot_id()?, config);
-    let mut why_not = match medium.load_decision() {
-        Ok(None) => Some("it remembered no decision".to_owned()),
-        Ok(Some(line)) => remembered.go_on_from(&line).err(),
-        Err(error) => Some(format!("what it remembered of its decisions cannot be read: {error}")),
-    };
+    let (mut remembered, mut why_not) = decided_before(&mut kernel, &mut medium, config)?;
     if !config.takeover && why_not.is_none() {
         why_not = Some("a fresh start was asked for".to_owned());
     }
@@ -93,10 +103,9 @@ pub fn restore_left(config: &Config) -> Result<Option<Recovery>, AgentError> {
     }
     let Ok(mut medium) = FileMedium::open_existing(&config.state_dir) else { return Ok(None) };
     let mut kernel = Linux::new()?;
-    let mut remembered = Remembered::new(kernel.boot_id()?, config);
-    let remembers = matches!(medium.load_decision(), Ok(Some(line)) if remembered.go_on_from(&line).is_ok());
+    let (mut remembered, why_not) = decided_before(&mut kernel, &mut medium, config)?;
     let recovery = evenkeel_actuate::restore_on(&mut kernel, &mut medium)?;
-    if remembers {
+    if why_not.is_none() {
         remembered.kept = None;
         if let Err(error) = medium.replace_decision(&remembered.line()) {
             tracing::debug!(%error, "what was spent of the budget could not be remembered");
