@@ -9,6 +9,7 @@
 
 use super::point::{PointStudy, group, machine, shares};
 use super::window::work;
+use crate::file::PlannedPoint;
 use crate::record::{Cell, Ended, Host, Record, TenantRecord};
 use evenkeel_base::stats::mean;
 
@@ -68,11 +69,9 @@ fn need(record: &Record, workload: &str) -> Option<Need> {
 }
 
 /// When each tenant begins, seconds from the release, as the experiment says.
-fn starts(record: &Record, cell: &Cell) -> Vec<f64> {
-    let points = record.experiment.as_ref().and_then(|experiment| experiment.points().ok());
-    let here = points.and_then(|points| points.into_iter().nth(cell.point.index));
+fn starts(planned: &[PlannedPoint], cell: &Cell) -> Vec<f64> {
     let start_s = |tenant: &TenantRecord| {
-        let experiment = &here.as_ref()?.experiment;
+        let experiment = &planned.get(cell.point.index)?.experiment;
         let planned = experiment.tenants().into_iter().find(|planned| planned.name == tenant.name)?;
         Some(experiment.tenants.get(planned.spec)?.start_s)
     };
@@ -110,13 +109,15 @@ fn ends(host: &Host, tenants: &[TenantRecord], jobs: &[Job]) -> Option<Vec<Optio
 
 /// Sets what is expected of commands at every point but those where they are alone.
 pub(super) fn predict(record: &Record, points: &mut [PointStudy]) {
+    let planned =
+        record.experiment.as_ref().and_then(|experiment| experiment.points().ok()).unwrap_or_default();
     for point in points {
         let mut cells = record.cells.iter().filter(|cell| cell.point.index == point.index);
         let Some(cell) = cells.find(|cell| !cell.tenants.is_empty()) else { continue };
         if !cell.tenants.iter().any(is_command) {
             continue;
         }
-        match of_cell(record, cell) {
+        match of_cell(record, &planned, cell) {
             Ok(all) => {
                 for (study, (need, end_s)) in point.tenants.iter_mut().zip(all) {
                     let (Some(need), Some(end_s)) = (need, end_s) else { continue };
@@ -143,7 +144,7 @@ fn study_runs(cell: &Cell, name: &str) -> u32 {
 /// The need of one run and the end of each tenant.
 type Expected = Vec<(Option<Need>, Option<f64>)>;
 
-fn of_cell(record: &Record, cell: &Cell) -> Result<Expected, String> {
+fn of_cell(record: &Record, planned: &[PlannedPoint], cell: &Cell) -> Result<Expected, String> {
     if cell.enforcer.is_some() {
         return Err("under a steal emulator only loads whose need is known beforehand are predicted".into());
     }
@@ -152,7 +153,7 @@ fn of_cell(record: &Record, cell: &Cell) -> Result<Expected, String> {
     }
     let mut needs = Vec::new();
     let mut jobs = Vec::new();
-    for (tenant, start_s) in cell.tenants.iter().zip(starts(record, cell)) {
+    for (tenant, start_s) in cell.tenants.iter().zip(starts(planned, cell)) {
         if tenant.runs_planned == 0 {
             needs.push(None);
             jobs.push(Job { wanted: f64::from(tenant.threads.max(1)), left_s: None, start_s });
