@@ -92,8 +92,6 @@ pub struct Page {
     ever: HashMap<Key, Rates>,
     broken: Vec<String>,
     lines: u64,
-    /// Lines that say that it cannot be read now.
-    unread: u64,
     /// How many owners there are, where only some were asked for.
     counted: Option<f64>,
 }
@@ -102,7 +100,8 @@ impl Page {
     /// Takes one sample of a metric.
     pub fn take(&mut self, name: &str, labels: &BTreeMap<String, String>, value: f64) {
         let Some(name) = name.strip_prefix("evenkeel_") else { return };
-        self.lines += 1;
+        // That alone is known of who cannot be read.
+        self.lines += u64::from(name != "unread");
         let host = &mut self.host;
         // What a gauge of an effect may be is negative, too.
         let odd = !value.is_finite() || value.abs() > 1e15 || (value < 0.0 && !name.starts_with("effect_"));
@@ -114,7 +113,6 @@ impl Page {
         let mut room = true;
         match name {
             "owners_named" => self.counted = Some(value),
-            "unread" => self.unread += 1,
             "host_busy_percent" => host.busy_pct = Some(value),
             "host_steal_percent" => host.steal_pct = Some(value),
             "trials_total" => host.trials = Some(value),
@@ -162,9 +160,9 @@ impl Page {
     }
 
     pub fn finish(self, target: String) -> Host {
-        let Self { mut host, now, ever, broken, counted, lines, unread } = self;
+        let Self { mut host, now, ever, broken, counted, lines } = self;
         host.target = short(&target);
-        if unread > 0 && unread == lines {
+        if lines == 0 {
             host.error = Some("Prometheus cannot read it (`up` is 0)".to_owned());
         }
         let (owners, over) = if now.is_empty() { (ever, "since start") } else { (now, "last look") };
