@@ -349,20 +349,26 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::sync::atomic::AtomicBool;
 
-    /// Asks a service that answers each request of four bytes with six, the first so many without delay, the others never.
-    fn asked(answers: usize, seconds: f64, events: Option<u64>) -> LoadReport {
+    /// Asks with a request, which is sent as these bytes, a service that answers each with six: the first so many without delay, the
+    /// others never. It reads nothing in the first part of its second connection.
+    fn asked_of(
+        (request, sent, period_ms): (&str, &[u8], u64),
+        (answers, silence): (usize, Duration),
+        (seconds, events): (f64, Option<u64>),
+    ) -> LoadReport {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                let mut request = [0; 4];
+                let mut read = vec![0; sent.len()];
                 let mut seen = 0;
                 // The first connection tells how long an answer is.
-                for _ in 0..2 {
+                for silence in [Duration::ZERO, silence] {
                     let mut flow = listener.accept().unwrap().0;
-                    while flow.read_exact(&mut request).is_ok() {
-                        assert_eq!(&request, b"ab\r\n");
+                    std::thread::sleep(silence);
+                    while flow.read_exact(&mut read).is_ok() {
+                        assert_eq!(read, sent);
                         seen += 1;
                         if seen <= answers && flow.write_all(b"answer").is_err() {
                             return;
@@ -370,12 +376,17 @@ mod tests {
                     }
                 }
             });
-            let ask =
-                Ask { jitter: 0.0, ..Ask::new(path.to_str().unwrap(), "ab\\r\\n", Duration::from_millis(2)) };
-            let mut spec = LoadSpec::new(Kind::Ask(ask)).lasting(Duration::from_secs_f64(seconds));
+            let ask = Ask::new(path.to_str().unwrap(), request, Duration::from_millis(period_ms));
+            let mut spec = LoadSpec::new(Kind::Ask(Ask { jitter: 0.0, ..ask }))
+                .lasting(Duration::from_secs_f64(seconds));
             spec.common.events = events;
             run(&spec, &AtomicBool::new(false)).unwrap()
         })
+    }
+
+    /// Requests of four bytes, of which the first so many are answered.
+    fn asked(answers: usize, seconds: f64, events: Option<u64>) -> LoadReport {
+        asked_of(("ab\\r\\n", b"ab\r\n", 2), (answers, Duration::ZERO), (seconds, events))
     }
 
     #[test]
@@ -389,31 +400,14 @@ mod tests {
         assert_eq!(asked(usize::MAX, 60.0, Some(7)).events, 7);
     }
 
-    /// Asks, a request of 2,000 bytes each millisecond, a service that reads nothing for half a second: far more than a socket
-    /// holds is due meanwhile.
+    /// A request of 2,000 bytes each millisecond, and nobody reads for half a second: far more than a socket holds is due meanwhile.
     fn asked_slow_to_read(seconds: f64, events: Option<u64>) -> LoadReport {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
-        let listener = UnixListener::bind(&path).unwrap();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let mut request = [0; 2000];
-                for silence in [Duration::ZERO, Duration::from_millis(500)] {
-                    let mut flow = listener.accept().unwrap().0;
-                    std::thread::sleep(silence);
-                    while flow.read_exact(&mut request).is_ok() {
-                        if flow.write_all(b"answer").is_err() {
-                            return;
-                        }
-                    }
-                }
-            });
-            let ask = Ask::new(path.to_str().unwrap(), "a".repeat(2000), Duration::from_millis(1));
-            let mut spec = LoadSpec::new(Kind::Ask(Ask { jitter: 0.0, ..ask }))
-                .lasting(Duration::from_secs_f64(seconds));
-            spec.common.events = events;
-            run(&spec, &AtomicBool::new(false)).unwrap()
-        })
+        let request = "a".repeat(2000);
+        asked_of(
+            (&request, request.as_bytes(), 1),
+            (usize::MAX, Duration::from_millis(500)),
+            (seconds, events),
+        )
     }
 
     #[test]
