@@ -192,6 +192,12 @@ fn who_is_sched_idle_gets_no_nice_value_and_is_no_measure_for_the_others() {
     let scene = scene(&observation, Features::MODERN);
     let proposes = |name: &str| plan_named(name, &scene).is_some();
     assert!(!proposes("short first+nice") && proposes("batch+long slice"));
+    // Nor on the one CPU where both are placed.
+    let mut observation = host(1, &[("/", None)], &[(10.0, 10.0, 0), (80.0, 10.0, 0)]);
+    observation.tasks[1].sched = idle;
+    let plan = plan_named("placement+nice", &self::scene(&observation, Features::default()));
+    let changes = plan.map(|plan| plan.changes).unwrap_or_default();
+    assert!(!changes.iter().any(|change| matches!(change.to, Setting::Sched(_))), "{changes:?}");
 }
 
 #[test]
