@@ -6,6 +6,8 @@ use evenkeel_base::{Observation, Plan};
 use evenkeel_policy::trial::{Decision, Part};
 use evenkeel_policy::window::Summary;
 
+use crate::scope::Scope;
+
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A remark for people, such as history that cannot be written.
@@ -16,6 +18,8 @@ pub enum Event<'a> {
     Observed {
         observation: &'a Observation,
         settings: &'a str,
+        /// What may wait for services, where there are such.
+        background: Option<&'a Scope>,
         /// Seconds since the run began.
         at_s: f64,
     },

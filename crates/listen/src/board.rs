@@ -174,8 +174,9 @@ impl Board {
     pub fn take(&mut self, event: &Event<'_>) -> Vec<Notice> {
         self.notices.learn(event);
         match event {
-            Event::Observed { observation, settings, .. } => {
+            Event::Observed { observation, settings, background, .. } => {
                 self.settings = Some((*settings).to_owned());
+                self.notices.let_wait(*background);
                 return self.observe(Arc::new((*observation).clone()));
             }
             Event::TrialBegins { candidates, .. } => {
