@@ -136,19 +136,18 @@ impl Linux {
         match (target, to) {
             (Target::Task(id), Setting::Affinity(cpus)) => self.pin(*id, cpus),
             (Target::Task(id), Setting::Sched(attr)) => {
-                // The kernel takes no nice value together with SCHED_IDLE (`__setscheduler_params`): it goes first, under the
-                // class that the task has.
-                if attr.policy == SchedPolicy::Idle
-                    && let Setting::Sched(now) = self.read(target, Knob::Sched)?
-                    && now.nice != attr.nice
-                {
-                    let takes_nice = matches!(now.policy, SchedPolicy::Other | SchedPolicy::Batch);
-                    let policy = if takes_nice { now.policy } else { SchedPolicy::Other };
-                    let first = RawSchedAttr::encode(&SchedAttr { nice: attr.nice, policy, ..now });
-                    sys::sched_setattr(id.tid, &first).map_err(|error| of_task(&error, "sched_setattr"))?;
-                }
                 if attr.policy != SchedPolicy::Deadline {
                     shrink_deadline(id.tid);
+                }
+                // The kernel takes neither nice value nor slice together with SCHED_IDLE, and keeps what the task has of both
+                // (`__setscheduler_params`): they go first, under the class that the task has. A real-time task does not show its slice.
+                if attr.policy == SchedPolicy::Idle
+                    && let Setting::Sched(now) = self.read(target, Knob::Sched)?
+                    && !(now.policy.is_fair() && (now.nice, now.slice_ns) == (attr.nice, attr.slice_ns))
+                {
+                    let policy = if now.policy.has_nice() { now.policy } else { SchedPolicy::Other };
+                    let first = RawSchedAttr::encode(&SchedAttr { policy, ..*attr });
+                    sys::sched_setattr(id.tid, &first).map_err(|error| of_task(&error, "sched_setattr"))?;
                 }
                 let raw = RawSchedAttr::encode(attr);
                 sys::sched_setattr(id.tid, &raw).map_err(|error| match error.raw_os_error() {

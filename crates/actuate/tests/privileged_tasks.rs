@@ -247,3 +247,60 @@ fn a_nice_value_goes_with_the_idle_class_whatever_was_there_before() {
     assert!(actuator.close().is_clean());
     assert_eq!(child.facts(), before);
 }
+
+/// The kernel keeps the slice of a task that goes idle, whatever it is told with the class.
+#[test]
+fn a_slice_goes_with_the_idle_class_whatever_was_there_before() {
+    let mut kernel = Linux::new().unwrap();
+    if !kernel.has_task_slice() {
+        return;
+    }
+    let sched = |policy, slice_ms: Option<u64>| {
+        let rt_priority = u8::from(policy == SchedPolicy::Fifo);
+        let slice_ns = slice_ms.map(|ms| ms * 1_000_000);
+        Setting::Sched(SchedAttr { policy, rt_priority, slice_ns, ..SchedAttr::DEFAULT })
+    };
+    for found in [None, Some(7)] {
+        let dir = state_dir();
+        let child = Child::sleeping();
+        kernel.write(&child.target(), &sched(SchedPolicy::Other, found)).unwrap();
+        let before = child.facts();
+        let options = Options { allow_realtime: true, ..Options::default() };
+        let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), options).unwrap();
+        for to in [
+            sched(SchedPolicy::Idle, Some(50)),
+            sched(SchedPolicy::Idle, None),
+            sched(SchedPolicy::Batch, Some(20)),
+            sched(SchedPolicy::Idle, None),
+            sched(SchedPolicy::Batch, Some(20)),
+            // It has that slice all the while.
+            sched(SchedPolicy::Fifo, None),
+            sched(SchedPolicy::Idle, None),
+        ] {
+            let report = actuator.set(&plan(vec![(child.target(), to.clone())]), &|_| true);
+            assert_eq!(report.applied(), 1, "{to}: {report:?}");
+            assert_eq!(child.facts().0, to);
+        }
+        assert!(actuator.close().is_clean());
+        assert_eq!(child.facts(), before);
+    }
+}
+
+#[test]
+fn of_a_task_that_somebody_else_made_idle_the_slice_goes_back() {
+    let dir = state_dir();
+    let child = Child::sleeping();
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    assert_eq!(actuator.set(&plan(vec![(child.target(), batch(0, 100))]), &|_| true).applied(), 1);
+    drop(actuator);
+    let pid = child.id().to_string();
+    let chrt = std::process::Command::new("chrt").args(["--idle", "--pid", "0", &pid]).status().unwrap();
+    assert!(chrt.success());
+    let report = restore(dir.path(), Linux::new().unwrap()).unwrap().report;
+    assert_eq!((report.conflicts.len(), report.failed.len()), (1, 0), "{report:?}");
+    assert_eq!(
+        child.facts().0,
+        Setting::Sched(SchedAttr { policy: SchedPolicy::Idle, ..SchedAttr::DEFAULT })
+    );
+    assert!(!dir.path().join("journal").exists());
+}
