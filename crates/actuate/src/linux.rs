@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::{BootId, CpuSet, GroupRef, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target, TaskId};
 use evenkeel_linux::machine;
-use evenkeel_linux::sys::{self, RawSchedAttr};
+use evenkeel_linux::sys::{self, DefaultSlice, RawSchedAttr};
 
 use crate::host::Files;
 use crate::kernel::{Kernel, KernelError, Namespaces, TaskFacts};
@@ -34,7 +34,9 @@ const PIDFD_THREAD: libc::c_uint = libc::O_EXCL as libc::c_uint;
 pub struct Linux {
     groups: Groups,
     owners: Owners,
-    default_slice: Option<u64>,
+    default_slice: Option<DefaultSlice>,
+    /// Default slices there have been, the present one last; none where the kernel has no slices of a task's own.
+    default_slices: Vec<u64>,
     cpusets: HashMap<String, (Instant, CpuSet)>,
     handles: HashMap<TaskId, OwnedFd>,
     max_handles: usize,
@@ -52,10 +54,12 @@ impl Linux {
     /// As [`Linux::new`], with another way to run `systemctl`, `docker` and `virsh`.
     pub fn with_programs(run: Box<dyn Run>) -> Result<Self, KernelError> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
+        let default_slice = DefaultSlice::new();
         Ok(Self {
             groups: Groups::find()?,
             owners: Owners::find(run),
-            default_slice: sys::default_slice_ns(),
+            default_slices: default_slice.as_ref().and_then(DefaultSlice::ns).into_iter().collect(),
+            default_slice,
             cpusets: HashMap::new(),
             handles: HashMap::new(),
             max_handles: usize::try_from(limit / 4).unwrap_or(usize::MAX).min(16_384),
@@ -65,10 +69,25 @@ impl Linux {
         })
     }
 
-    fn read_sched(&self, tid: u32) -> Result<SchedAttr, KernelError> {
+    /// The default slice by which to read this one. A slice that no default is known to have had may be the new default; one that an
+    /// earlier default had is what a task has that has not run since.
+    fn default_for(&mut self, slice_ns: u64) -> Option<u64> {
+        let last = *self.default_slices.last()?;
+        if self.default_slices.contains(&slice_ns) {
+            return Some(slice_ns);
+        }
+        let now = self.default_slice.as_ref().and_then(DefaultSlice::ns).unwrap_or(last);
+        if now != last {
+            self.default_slices.retain(|&before| before != now);
+            self.default_slices.push(now);
+        }
+        Some(now)
+    }
+
+    fn read_sched(&mut self, tid: u32) -> Result<SchedAttr, KernelError> {
         let raw = sys::sched_getattr(tid).map_err(|error| of_task(&error, "sched_getattr"))?;
         let mut attr = raw
-            .decode(self.default_slice)
+            .decode(self.default_for(raw.runtime))
             .ok_or_else(|| KernelError::Unsupported(format!("scheduling policy {}", raw.policy)))?;
         if !attr.policy.is_fair() {
             // sched_getattr does not tell it, but the kernel keeps it.
@@ -313,7 +332,7 @@ impl Kernel for Linux {
     }
 
     fn has_task_slice(&mut self) -> bool {
-        self.default_slice.is_some()
+        !self.default_slices.is_empty()
     }
 
     fn births(&mut self) -> Option<u64> {
@@ -382,5 +401,24 @@ pub(crate) fn of_file(error: &io::Error, path: &str) -> KernelError {
         }
         Some(libc::EOPNOTSUPP) => KernelError::Unsupported(format!("{path}: {error}")),
         _ => KernelError::Io { path: path.to_owned(), error: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_slice_of_another_moment_is_no_slice_of_a_tasks_own() {
+        let mut kernel = Linux::new().unwrap();
+        let Some(&now) = kernel.default_slices.last() else { return };
+        // It was another when this began; then a CPU went offline.
+        let before = 2 * now;
+        kernel.default_slices = vec![before];
+        let own = [now, before, 3 * now].map(|runtime| {
+            let raw = RawSchedAttr { runtime, ..RawSchedAttr::default() };
+            raw.decode(kernel.default_for(runtime)).unwrap().slice_ns
+        });
+        assert_eq!(own, [None, None, Some(3 * now)]);
     }
 }

@@ -5,6 +5,7 @@
 //! still means the same task.
 
 use std::io;
+use std::sync::mpsc::{self, Sender};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use evenkeel_base::{CpuSet, Nice, SchedAttr, SchedPolicy};
@@ -146,19 +147,49 @@ pub fn setaffinity(tid: u32, cpus: &CpuSet) -> io::Result<()> {
     Ok(())
 }
 
-/// The slice the kernel gives a fair task that asked for none, nanoseconds; `None` before Linux 6.12, which has no
-/// slices of one's own. Found on a short-lived thread of our own whose slice is put to the default first (a child
-/// inherits its parent's slice), so that it holds even when this process was itself tuned.
-pub fn default_slice_ns() -> Option<u64> {
-    let probe = || {
-        let now = sched_getattr(0).ok()?;
-        let policy = SchedPolicy::from_raw(now.policy)?;
-        let policy = if policy.is_fair() { policy.raw() } else { SchedPolicy::Other.raw() };
+/// Tells the slice that the kernel gives a fair task that asked for none. It changes with the number of CPUs online
+/// (`update_sysctl` in `kernel/sched/fair.c`) and by debugfs.
+///
+/// A thread of its own sleeps for that. Its slice is put to the default before it is read (a child inherits its parent's
+/// slice), so that the answer holds even when this process was itself tuned. To ask waits for nobody.
+#[derive(Debug)]
+pub struct DefaultSlice {
+    tid: u32,
+    /// The thread ends when this is dropped.
+    _alive: Sender<()>,
+}
+
+impl DefaultSlice {
+    /// `None` where the thread cannot be started.
+    pub fn new() -> Option<Self> {
+        let (alive, ended) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let sleep = move || {
+            let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+            if tell.send(own).is_ok() {
+                let _ = ended.recv();
+            }
+        };
+        std::thread::Builder::new().name("slice-probe".into()).spawn(sleep).ok()?;
+        Some(Self { tid: told.recv().ok()?, _alive: alive })
+    }
+
+    /// Nanoseconds; `None` before Linux 6.12, which has no slices of one's own.
+    pub fn ns(&self) -> Option<u64> {
+        let now = sched_getattr(self.tid).ok()?;
+        // SCHED_IDLE takes no slice (`__setscheduler_params`), and who may not leave it keeps the one there is.
+        let policy = SchedPolicy::from_raw(now.policy).filter(|policy| policy.has_nice());
+        let policy = policy.unwrap_or(SchedPolicy::Other).raw();
         let plain = RawSchedAttr { policy, nice: now.nice, flags: now.flags, ..RawSchedAttr::default() };
-        sched_setattr(0, &plain).ok()?;
-        Some(sched_getattr(0).ok()?.runtime).filter(|&ns| ns != 0)
-    };
-    std::thread::Builder::new().name("slice-probe".into()).spawn(probe).ok()?.join().ok()?
+        let may_stay = now.policy == SchedPolicy::Idle.raw();
+        sched_setattr(self.tid, &plain).ok().or(may_stay.then_some(()))?;
+        Some(sched_getattr(self.tid).ok()?.runtime).filter(|&ns| ns != 0)
+    }
+}
+
+/// What [`DefaultSlice`] tells now.
+pub fn default_slice_ns() -> Option<u64> {
+    DefaultSlice::new()?.ns()
 }
 
 /// `CLOCK_MONOTONIC`, nanoseconds.
@@ -240,6 +271,25 @@ mod tests {
             assert_eq!(sched_getattr(0).unwrap().decode(default), Some(attr));
             // The probe is not misled by the slice this thread now hands to its children.
             assert_eq!(default_slice_ns(), default);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn the_default_slice_is_told_to_an_idle_thread_with_one_of_its_own() {
+        std::thread::spawn(|| {
+            let default = default_slice_ns();
+            let attr = |policy: SchedPolicy, runtime| RawSchedAttr {
+                policy: policy.raw(),
+                runtime,
+                ..RawSchedAttr::default()
+            };
+            sched_setattr(0, &attr(SchedPolicy::Other, 20_000_000)).unwrap();
+            sched_setattr(0, &attr(SchedPolicy::Idle, 0)).unwrap();
+            let told = default_slice_ns();
+            let is_allowed = sched_setattr(0, &attr(SchedPolicy::Other, 0)).is_ok();
+            assert!(told == default || !is_allowed, "{told:?}, {default:?}");
         })
         .join()
         .unwrap();
