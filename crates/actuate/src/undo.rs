@@ -8,7 +8,7 @@ use crate::adopt;
 use crate::journal::Origin;
 use crate::kernel::{Kernel, KernelError};
 use crate::outcome::{Item, RestoreReport};
-use crate::value::{Reverse, all_cpus, is_all_cpus, is_kept_as, is_lifted, reverse, same};
+use crate::value::{Reverse, all_cpus, attainable, is_all_cpus, is_kept_as, is_lifted, reverse, same};
 
 /// What is known of one property of one target that was ever written.
 #[derive(Debug, Clone, PartialEq)]
@@ -295,10 +295,12 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
     if wholly && reverse.partial {
         return None;
     }
-    if reverse.to == present && !entry.rewrite {
+    // An affinity reads as what of it is in the cpuset: the same may be there by another mask, which would show when that grows.
+    if reverse.to == present && !entry.rewrite && entry.knob != Knob::Affinity {
         return Some((State::Back, Done::Already(entry.item(Some(present), None))));
     }
-    match kernel.write_back(&entry.target, &reverse.to) {
+    let to = attainable(&reverse.to, widest.as_ref());
+    match kernel.write_back(&entry.target, &to) {
         Ok(()) => {}
         Err(KernelError::Gone) => return Some(ended(kernel, entry)),
         Err(error) => {
@@ -312,25 +314,25 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
         Ok(true) => {}
         Ok(false) => {
             if let Target::Task(id) = &entry.target {
-                heal_stranger(kernel, id.tid, &reverse.to, &present);
+                heal_stranger(kernel, id.tid, &to, &present);
             }
             return Some(ended(kernel, entry));
         }
         Err(error) => return Some(failed(State::Unknown, Some(present), error.to_string())),
     }
     Some(match read {
-        Ok(now)
-            if same(&now, &reverse.to, widest.as_ref()) || cannot_compare(&reverse.to, widest.as_ref()) =>
-        {
+        Ok(now) if same(&now, &to, widest.as_ref()) || cannot_compare(&to, widest.as_ref()) => {
             if reverse.partial {
                 let note = "partly changed by somebody else; only our part was restored".to_owned();
                 (State::Foreign, Done::Conflict(entry.item(Some(present), Some(note))))
             } else {
-                (State::Back, Done::Back(entry.item(Some(present), None)))
+                let elsewhere = "none of its CPUs is in its cpuset now; it may use all of that".to_owned();
+                let note = (to != reverse.to).then_some(elsewhere);
+                (State::Back, Done::Back(entry.item(Some(present), note)))
             }
         }
         Ok(now) => {
-            let note = format!("wrote {}, but it reads {now}", reverse.to);
+            let note = format!("wrote {to}, but it reads {now}");
             failed(State::Unknown, Some(present), note)
         }
         Err(KernelError::Gone) => ended(kernel, entry),

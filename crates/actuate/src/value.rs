@@ -25,6 +25,18 @@ pub(crate) fn original_of(present: &Setting, widest: Option<&CpuSet>) -> Setting
     }
 }
 
+/// What to write so that a task has this affinity as far as its CPUs are there. The kernel takes no mask of which nothing is left
+/// (EINVAL), but a task whose cpuset loses all CPUs of its mask runs on the whole cpuset, and on its own CPUs again once they are back.
+/// A mask of both does the same, where the kernel keeps it whole (since Linux 6.2).
+pub(crate) fn attainable(to: &Setting, widest: Option<&CpuSet>) -> Setting {
+    match (to, widest) {
+        (Setting::Affinity(cpus), Some(widest)) if !cpus.intersects(widest) => {
+            Setting::Affinity(cpus.union(widest))
+        }
+        _ => to.clone(),
+    }
+}
+
 /// Shortest and longest slice the kernel keeps, nanoseconds (`__setparam_fair`).
 const SLICE_RANGE: (u64, u64) = (100_000, 100_000_000);
 

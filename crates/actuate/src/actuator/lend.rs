@@ -7,7 +7,7 @@ use super::{Actuator, verdict};
 use crate::kernel::{Kernel, KernelError};
 use crate::outcome::Verdict;
 use crate::undo::{Entry, State, widest};
-use crate::value::{original_of, same};
+use crate::value::{attainable, original_of, same};
 
 /// A task whose affinity may be changed for an instant.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +15,8 @@ pub struct TemporaryPin {
     pub id: TaskId,
     /// The affinity as it reads now.
     pub present: CpuSet,
-    /// What is to be written afterwards: all ones where no one asked for less.
+    /// What is to be written afterwards: all ones where no one asked for less; its own CPUs and its cpuset's where these have none in
+    /// common.
     pub original: CpuSet,
 }
 
@@ -63,8 +64,10 @@ impl<K: Kernel> Actuator<K> {
         let mut lent = Vec::new();
         let mut lines = Vec::new();
         for &id in tasks {
-            let Ok((index, present)) = self.lendable(id) else { continue };
-            let Setting::Affinity(original) = self.entries[index].original.clone() else { continue };
+            let Ok((index, present, widest)) = self.lendable(id) else { continue };
+            let Setting::Affinity(original) = attainable(&self.entries[index].original, Some(&widest)) else {
+                continue;
+            };
             lines.push((index, present.intersection(cpus)));
             lent.push(TemporaryPin { id, present, original });
         }
@@ -80,8 +83,8 @@ impl<K: Kernel> Actuator<K> {
         }
     }
 
-    /// The entry of a task's affinity, new if need be, where it has its original value.
-    fn lendable(&mut self, id: TaskId) -> Result<(usize, CpuSet), Verdict> {
+    /// The entry of a task's affinity, new if need be, where it has its original value; that as it reads, and the widest there can be.
+    fn lendable(&mut self, id: TaskId) -> Result<(usize, CpuSet, CpuSet), Verdict> {
         let target = Target::Task(id);
         let facts = self.admit(id)?;
         let present = self.kernel.read(&target, Knob::Affinity).map_err(verdict)?;
@@ -91,11 +94,12 @@ impl<K: Kernel> Actuator<K> {
         if let Some(&index) = self.index.get(&(target.clone(), Knob::Affinity)) {
             let entry = &self.entries[index];
             return match same(&present, &entry.original, Some(&widest)) && entry.state == State::Back {
-                true => Ok((index, cpus)),
+                true => Ok((index, cpus, widest)),
                 false => Err(Verdict::Conflict(present)),
             };
         }
         let origin = self.origin(&target, Knob::Affinity, facts)?;
-        Ok((self.insert(Entry::new(target, original_of(&present, Some(&widest)), origin)), cpus))
+        let entry = Entry::new(target, original_of(&present, Some(&widest)), origin);
+        Ok((self.insert(entry), cpus, widest))
     }
 }
