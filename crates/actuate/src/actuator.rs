@@ -16,8 +16,8 @@ pub use restore::{restore, restore_on};
 use crate::adopt;
 use crate::error::ActuateError;
 use crate::kernel::{Kernel, KernelError};
-use crate::ledger::Ledger;
-use crate::medium::{FileMedium, Medium, Survives};
+use crate::ledger::{Ledger, survives};
+use crate::medium::{FileMedium, Medium};
 use crate::options::Options;
 use crate::outcome::{Applied, ChangeOutcome, Recovery, RestoreReport, SetReport, Verdict};
 use crate::recover;
@@ -175,7 +175,7 @@ impl<K: Kernel> Actuator<K> {
                 verdict,
             });
         }
-        self.ledger.compact_if_grown(&self.entries);
+        self.ledger.compact_if_grown(&mut self.kernel, &self.entries);
     }
 
     /// Everything touched so far: target, original value, and our value in force (`None`: it is back, gone or
@@ -350,11 +350,7 @@ impl<K: Kernel> Actuator<K> {
     }
 
     fn record(&mut self, writes: &[(usize, Option<&Setting>)]) -> Result<(), KernelError> {
-        let remembered = writes.iter().any(|&(index, _)| {
-            let entry = &self.entries[index];
-            self.kernel.outlives_boot(&entry.target, entry.knob)
-        });
-        let survives = if remembered { Survives::Boot } else { Survives::Kill };
+        let survives = survives(&mut self.kernel, writes.iter().map(|&(index, _)| &self.entries[index]));
         self.ledger.record(&mut self.entries, writes, survives)
     }
 

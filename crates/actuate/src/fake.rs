@@ -211,6 +211,11 @@ impl World {
         self.lock().operations
     }
 
+    /// How many writes to the disk were waited for.
+    pub fn waits(&self) -> u64 {
+        self.lock().waits
+    }
+
     /// Gives a cgroup an owner that remembers what is written, as Docker does.
     pub fn own(&self, group: &GroupRef) {
         self.lock().owned.insert(group.clone(), BTreeMap::new());

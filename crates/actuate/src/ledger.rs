@@ -4,7 +4,7 @@ use evenkeel_base::{BootId, CpuSet, Setting, Target};
 
 use crate::error::ActuateError;
 use crate::journal::{Header, Record, VERSION, encode};
-use crate::kernel::{KernelError, Namespaces};
+use crate::kernel::{Kernel, KernelError, Namespaces};
 use crate::medium::{Medium, Survives, wall_seconds};
 use crate::undo::{Entry, State};
 
@@ -131,13 +131,15 @@ impl Ledger {
         }
     }
 
-    /// Rewrites a journal that has grown far beyond what it needs to say. Failing is no harm.
-    pub fn compact_if_grown(&mut self, entries: &[Entry]) {
+    /// Rewrites a journal that has grown far beyond what it needs to say, and waits for the disk where an append of the same would. Failing
+    /// is no harm.
+    pub fn compact_if_grown<K: Kernel>(&mut self, kernel: &mut K, entries: &[Entry]) {
         if self.bytes < COMPACT_FROM || self.bytes < 4 * self.compacted {
             return;
         }
         let bytes = snapshot(&self.header, entries);
-        match self.medium.replace(&bytes, Survives::Boot) {
+        let ours = entries.iter().filter(|entry| entry.state.may_be_ours());
+        match self.medium.replace(&bytes, survives(kernel, ours)) {
             Ok(()) => (self.bytes, self.compacted) = (bytes.len(), bytes.len()),
             Err(error) => {
                 tracing::warn!(%error, "the journal could not be made smaller");
@@ -159,6 +161,15 @@ impl Ledger {
     pub fn finish(&mut self) -> std::io::Result<()> {
         self.medium.remove()
     }
+}
+
+/// What the journal of these entries is to survive: a reboot undoes all but what an owner remembers.
+pub(crate) fn survives<'a, K: Kernel>(
+    kernel: &mut K,
+    entries: impl IntoIterator<Item = &'a Entry>,
+) -> Survives {
+    let is_remembered = entries.into_iter().any(|entry| kernel.outlives_boot(&entry.target, entry.knob));
+    if is_remembered { Survives::Boot } else { Survives::Kill }
 }
 
 /// A journal that says no more than these entries need.
@@ -196,9 +207,9 @@ fn found(entry: &Entry) -> Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{Event, FakeMedium, World};
+    use crate::fake::{Event, FakeKernel, FakeMedium, World};
     use crate::journal::{Origin, decode};
-    use evenkeel_base::TaskId;
+    use evenkeel_base::{GroupRef, TaskId};
 
     fn ledger(world: &World) -> Ledger {
         let medium = Box::new(FakeMedium(world.clone()));
@@ -223,14 +234,38 @@ mod tests {
 
     #[test]
     fn a_journal_is_rewritten_where_it_is_large_and_four_times_what_it_was() {
-        let mut ledger = ledger(&World::new(4));
+        let world = World::new(4);
+        let mut ledger = ledger(&world);
         let mut rewritten = |bytes: usize, compacted: usize| {
             (ledger.bytes, ledger.compacted) = (bytes, compacted);
-            ledger.compact_if_grown(&[]);
+            ledger.compact_if_grown(&mut FakeKernel(world.clone()), &[]);
             ledger.bytes != bytes
         };
         assert!(rewritten(COMPACT_FROM, COMPACT_FROM / 4) && !rewritten(COMPACT_FROM - 1, 1));
         assert!(!rewritten(COMPACT_FROM, COMPACT_FROM / 4 + 1));
+    }
+
+    #[test]
+    fn who_rewrites_a_journal_waits_for_the_disk_only_where_an_owner_remembers() {
+        let waits = |own: fn(&World, &GroupRef), state: State| {
+            let world = World::new(4);
+            let weight = Setting::Weight;
+            let group = world.add_group("/a", false, &[weight(50)]);
+            own(&world, &group);
+            let of_group = Entry::new(Target::Group(group), weight(1024), Origin::default());
+            let entries =
+                [entry(&["0"], 1), Entry { wrote: vec![weight(50)], journaled: 1, state, ..of_group }];
+            let mut ledger = ledger(&world);
+            (ledger.bytes, ledger.compacted) = (COMPACT_FROM, 1);
+            let before = world.waits();
+            ledger.compact_if_grown(&mut FakeKernel(world.clone()), &entries);
+            assert_eq!(lines(&world), 5, "it was rewritten");
+            world.waits() - before
+        };
+        let ours = State::Ours(Setting::Weight(50));
+        assert_eq!(waits(|_, _| (), ours.clone()), 0);
+        assert_eq!(waits(World::own_until_boot, ours.clone()), 0);
+        assert_eq!((waits(World::own, ours), waits(World::own, State::Back)), (1, 0));
     }
 
     #[test]

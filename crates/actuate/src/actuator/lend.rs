@@ -72,7 +72,7 @@ impl<K: Kernel> Actuator<K> {
             lent.push(TemporaryPin { id, present, original });
         }
         self.ledger.lend(&mut self.entries, &lines)?;
-        self.ledger.compact_if_grown(&self.entries);
+        self.ledger.compact_if_grown(&mut self.kernel, &self.entries);
         Ok(lent)
     }
 

@@ -34,17 +34,21 @@ impl Medium for FakeMedium {
         Ok(self.begin(|_| {})?.journal.clone())
     }
 
-    fn replace(&mut self, bytes: &[u8], _survives: Survives) -> io::Result<()> {
-        self.writable(|_| {})?.journal = Some(bytes.to_vec());
+    fn replace(&mut self, bytes: &[u8], survives: Survives) -> io::Result<()> {
+        let mut state = self.writable(|_| {})?;
+        state.journal = Some(bytes.to_vec());
+        state.waits += u64::from(survives == Survives::Boot);
         Ok(())
     }
 
-    fn append(&mut self, bytes: &[u8], _survives: Survives) -> io::Result<()> {
+    fn append(&mut self, bytes: &[u8], survives: Survives) -> io::Result<()> {
         let half = |state: &mut State| {
             let half = &bytes[..bytes.len() * 2 / 3];
             state.journal.get_or_insert_default().extend_from_slice(half);
         };
-        self.writable(half)?.journal.get_or_insert_default().extend_from_slice(bytes);
+        let mut state = self.writable(half)?;
+        state.journal.get_or_insert_default().extend_from_slice(bytes);
+        state.waits += u64::from(survives == Survives::Boot);
         Ok(())
     }
 

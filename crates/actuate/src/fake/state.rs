@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) operations: u64,
     pub(super) events: BTreeMap<u64, Vec<Event>>,
     pub(super) disk_full: bool,
+    /// Writes to the disk that were waited for.
+    pub(super) waits: u64,
     pub(super) births: u64,
     pub(super) written: Vec<(Target, Setting)>,
     pub(super) ended: BTreeSet<TaskId>,
