@@ -17,7 +17,7 @@ use evenkeel_linux::sys::{self, DefaultSlice, RawSchedAttr};
 use crate::host::Files;
 use crate::kernel::{Kernel, KernelError, Namespaces, TaskFacts};
 use crate::libvirt;
-use crate::owner::{Owners, Run, RunProgram, is_dockers_answer};
+use crate::owner::{Owners, Run, RunProgram, is_owners_answer};
 use group::Groups;
 use scx::Scx;
 
@@ -194,8 +194,9 @@ impl Linux {
                         "its owner did not take the change: writing the file"
                     );
                     let written = self.groups.write(group, to);
-                    if is_back && self.owners.remembers(group, to.knob()) && !is_dockers_answer(&why) {
-                        return Err(KernelError::Io { path: "not told to Docker".to_owned(), error: why });
+                    if is_back && self.owners.keeps(group, to.knob()) && !is_owners_answer(&why) {
+                        let owner = if why.starts_with("systemctl") { "systemd" } else { "Docker" };
+                        return Err(KernelError::Io { path: format!("not told to {owner}"), error: why });
                     }
                     written
                 }

@@ -202,9 +202,14 @@ impl Owners {
     }
 }
 
-/// Whether Docker itself refused, and not its program, which did not reach it.
-pub(crate) fn is_dockers_answer(why: &str) -> bool {
-    why.contains("response from daemon")
+/// Whether an owner itself refused, and not its program, which did not reach it.
+pub(crate) fn is_owners_answer(why: &str) -> bool {
+    // systemctl has the same words before what systemd refuses and what it could not tell it.
+    const NOT_REACHED: [&str; 4] = ["no answer within", "not asked", "Failed to connect", "timed out"];
+    match why.split_once(':') {
+        Some(("systemctl", why)) => !NOT_REACHED.iter().any(|words| why.contains(words)),
+        _ => why.contains("response from daemon"),
+    }
 }
 
 /// The Docker container whose own cgroup this is.
@@ -453,6 +458,21 @@ mod tests {
         owners.silent.borrow_mut().values_mut().for_each(|since| *since -= SILENCE);
         write(&owners, "/a.service");
         assert_eq!(calls.lock().unwrap().len(), 5, "after a while it is asked again");
+    }
+
+    #[test]
+    fn an_owner_that_was_not_reached_has_not_refused() {
+        for (why, is_answer) in [
+            ("docker: Error response from daemon: No such container: feed (exit status: 1)", true),
+            ("docker: Cannot connect to the Docker daemon (exit status: 1)", false),
+            ("systemctl: Failed to set unit properties: Unit a.service not found. (exit status: 1)", true),
+            ("systemctl: Failed to set unit properties: Connection timed out (exit status: 1)", false),
+            ("systemctl: Failed to connect to bus: No such file or directory (exit status: 1)", false),
+            ("systemctl: no answer within 10 s", false),
+            ("systemctl: not asked, for it did not answer a moment ago", false),
+        ] {
+            assert_eq!(is_owners_answer(why), is_answer, "{why}");
+        }
     }
 
     #[test]

@@ -278,7 +278,7 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
         if same(&present, &entry.original, widest.as_ref()) {
             // The file may have been restored while its owner could not be told.
             if entry.state == State::Unknown
-                && kernel.outlives_boot(&entry.target, entry.knob)
+                && kernel.outlives_group(&entry.target, entry.knob)
                 && let Err(error) = kernel.write_back(&entry.target, &entry.original)
             {
                 return Some(failed(as_before(), Some(present), error.to_string()));
