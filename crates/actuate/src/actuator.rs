@@ -3,6 +3,7 @@
 mod ended;
 mod lend;
 mod prepare;
+mod refused;
 mod restore;
 
 use std::collections::{HashMap, HashSet};
@@ -175,6 +176,7 @@ impl<K: Kernel> Actuator<K> {
                 verdict,
             });
         }
+        self.give_weights_back(changes, report);
         self.ledger.compact_if_grown(&mut self.kernel, &self.entries);
     }
 
@@ -433,26 +435,6 @@ impl<K: Kernel> Actuator<K> {
                 self.take_back(index, back);
                 verdict(error)
             }
-        }
-    }
-
-    /// What an earlier plan put there does not stay when this one's change is refused or fails.
-    fn drop_if_refused(
-        &mut self,
-        change: &Change,
-        wanted: &HashMap<(&Target, Knob), usize>,
-        number: usize,
-        verdict: &Verdict,
-        back: &mut RestoreReport,
-    ) {
-        let refused = matches!(verdict, Verdict::Refused(_) | Verdict::Failed(_));
-        if !refused || wanted.get(&(&change.target, change.knob())) != Some(&number) {
-            return;
-        }
-        if let Some(&index) = self.index.get(&(change.target.clone(), change.knob()))
-            && matches!(self.entries[index].state, State::Ours(_) | State::Disputed(_))
-        {
-            self.put_back(index, back);
         }
     }
 

@@ -2,8 +2,8 @@
 
 mod world;
 
-use evenkeel_actuate::fake::{Event, FakeKernel};
-use evenkeel_actuate::{Actuator, Applied, KernelError, RestoreReport, Verdict};
+use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium};
+use evenkeel_actuate::{Actuator, Applied, KernelError, Options, RestoreReport, Verdict};
 use evenkeel_base::{CpuQuota, Knob, Limit, Plan, Setting, Target};
 use world::{Host, all, host, opened, plan};
 
@@ -55,6 +55,43 @@ fn an_idle_group_gets_its_weight_back() {
     drop(actuator);
     let report = host.restore().unwrap().report;
     assert!(report.is_clean(), "{report:?}");
+    assert_eq!(host.world.values(), found);
+}
+
+#[test]
+fn a_group_that_is_idle_no_more_has_its_weight_whatever_was_refused() {
+    let idle = |idle| Setting::GroupIdle(idle);
+    let weight = Setting::Weight(900);
+    for (next, is_allowed) in [
+        (vec![idle(true)], false),
+        (vec![weight.clone()], false),
+        (vec![idle(true), weight.clone()], false),
+        (vec![weight.clone(), idle(true)], false),
+        (vec![idle(false)], true),
+    ] {
+        let (host, mut actuator) = opened();
+        let (found, group) = (host.world.values(), host.group(0));
+        let set = |to: &[Setting]| plan(to.iter().map(|to| (group.clone(), to.clone())).collect());
+        assert_eq!(actuator.set(&set(&[idle(true)]), &all).applied(), 1);
+        let report = actuator.set(&set(&next), &|_| is_allowed);
+        assert!(report.back.failed.is_empty() && report.back.conflicts.is_empty(), "{next:?}: {report:?}");
+        assert_eq!(host.world.values(), found, "{next:?}");
+        assert!(actuator.close().is_clean());
+    }
+}
+
+#[test]
+fn what_a_run_before_set_goes_back_where_it_is_refused_now() {
+    let (host, mut actuator) = opened();
+    let found = host.world.values();
+    let half = CpuQuota { quota_usec: Limit::Value(50_000), ..CpuQuota::UNLIMITED };
+    let set = plan(vec![(host.group(0), Setting::Quota(half))]);
+    assert_eq!(actuator.set(&set, &all).applied(), 1);
+    drop(actuator);
+    let medium = Box::new(FakeMedium(host.world.clone()));
+    let kernel = FakeKernel(host.world.clone());
+    let mut actuator = Actuator::resume_on(kernel, medium, Options::default()).unwrap();
+    assert_eq!(actuator.set(&set, &|_| false).back.put_back.len(), 1);
     assert_eq!(host.world.values(), found);
 }
 
