@@ -371,7 +371,9 @@ impl Kernel for FakeKernel {
 
     fn identity(&mut self, tid: u32) -> Result<TaskFacts, KernelError> {
         let state = self.begin()?;
-        let task = state.tasks.get(&tid).ok_or(KernelError::Gone)?;
+        let Some(task) = state.tasks.get(&tid) else {
+            return state.zombies.get(&tid).cloned().ok_or(KernelError::Gone);
+        };
         Ok(TaskFacts { policy: Some(task.sched.policy), ..task.facts.clone() })
     }
 

@@ -41,6 +41,8 @@ pub(super) struct State {
     pub(super) births: u64,
     pub(super) written: Vec<(Target, Setting)>,
     pub(super) ended: BTreeSet<TaskId>,
+    /// Main threads that ended while others of their process live, by number.
+    pub(super) zombies: BTreeMap<u32, TaskFacts>,
     /// Cgroups whose owner remembers what is written.
     pub(super) owned: BTreeMap<GroupRef, BTreeMap<Knob, Setting>>,
     /// Those of them whose owner does so until the next boot.
@@ -151,7 +153,13 @@ impl State {
         let task = self.tasks.remove(&tid)?;
         self.ended.insert(task.facts.id);
         let tgid = task.facts.id.tgid;
-        if self.tasks.values().all(|other| other.facts.id.tgid != tgid) {
+        if self.tasks.values().any(|other| other.facts.id.tgid == tgid) {
+            // Who ended before the other threads stays in /proc until they have, and so do the children of their process.
+            if tid == tgid {
+                self.zombies.insert(tgid, task.facts.clone());
+            }
+        } else {
+            self.zombies.remove(&tgid);
             let children = self.tasks.values_mut().filter(|other| other.facts.ppid == tgid);
             children.for_each(|child| child.facts.ppid = 1);
         }
