@@ -27,8 +27,10 @@ impl Drop for Found {
 }
 
 #[test]
+#[ignore = "needs a kernel that is not locked down, which refuses the file: with --ignored"]
 fn a_slice_goes_back_to_the_default_of_the_moment() {
-    let Some(found) = sys::default_slice_ns().filter(|&found| put(found)) else { return };
+    let found = sys::default_slice_ns().unwrap();
+    assert!(put(found), "debugfs takes no base_slice_ns here");
     let back = Found(found);
     let probe = sys::DefaultSlice::new().unwrap();
     let dir = state_dir();
