@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::LazyLock;
 
-use evenkeel_base::{ContainerView, ExitedView, Observation, PodView, TaskView, regex_fault};
+use evenkeel_base::{ExitedView, Observation, TaskView, is_at_or_below, regex_fault};
 use evenkeel_linux::cgroupfs::parent;
 use regex::Regex;
 
@@ -224,9 +224,10 @@ impl Scope {
                 let at = observation.groups.iter().position(|group| group.path == path)?;
                 u32::try_from(at).ok()
             }
-            Term::Container(name) => observation.containers.iter().find(|c| is_container(c, name))?.group,
+            Term::Container(name) => observation.containers.iter().find(|c| c.is_meant_by(name))?.group,
             Term::Pod(namespace, name) => {
-                let mut pods = observation.pods.iter().filter(|pod| is_pod(pod, namespace.as_deref(), name));
+                let mut pods =
+                    observation.pods.iter().filter(|pod| pod.is_meant_by(namespace.as_deref(), name));
                 // Of several there is no one cgroup.
                 pods.next().filter(|_| pods.next().is_none())?.group
             }
@@ -285,29 +286,9 @@ fn is_another(pid: u32, began: u64, observation: &Observation) -> bool {
     main.is_some_and(|main| main.id.start_time != began)
 }
 
-/// Whether a cgroup is another or below it; the root is the empty path.
-pub(crate) fn is_at_or_below(path: &str, other: &str) -> bool {
-    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 /// Whether a cgroup is one of these or below one.
 pub(crate) fn is_in_any(path: &str, of: &BTreeSet<String>) -> bool {
     std::iter::successors(Some(path), |path| parent(path)).any(|path| of.contains(path))
-}
-
-fn is_container(container: &ContainerView, name: &str) -> bool {
-    container.name == name || (name.len() >= 6 && container.id.starts_with(name))
-}
-
-/// A `*` at the end of namespace or name stands for anything: who makes pods for others gives each a name of its own.
-fn is_pod(pod: &PodView, namespace: Option<&str>, name: &str) -> bool {
-    let there = |wanted: &str| pod.namespace.as_deref().is_some_and(|is| is_or_begins(is, wanted));
-    (is_or_begins(&pod.name, name) || pod.uid == name) && namespace.is_none_or(there)
-}
-
-/// Whether a name is the one that is wanted, or begins with it where that ends with `*`.
-pub(crate) fn is_or_begins(name: &str, wanted: &str) -> bool {
-    wanted.strip_suffix('*').map_or(name == wanted, |front| name.starts_with(front))
 }
 
 impl Term {
@@ -362,11 +343,11 @@ impl Term {
             Self::Container(name) => task
                 .container
                 .and_then(|i| observation.containers.get(i as usize))
-                .is_some_and(|container| is_container(container, name)),
+                .is_some_and(|container| container.is_meant_by(name)),
             Self::Pod(namespace, name) => task
                 .pod
                 .and_then(|i| observation.pods.get(i as usize))
-                .is_some_and(|pod| is_pod(pod, namespace.as_deref(), name)),
+                .is_some_and(|pod| pod.is_meant_by(namespace.as_deref(), name)),
             Self::ContainerId(id) => task
                 .container
                 .and_then(|i| observation.containers.get(i as usize))

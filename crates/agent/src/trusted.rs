@@ -3,9 +3,8 @@
 //! Whoever starts a container or writes a pod chooses them: a tenant, not the host's owner. So what is to others' cost counts
 //! only where the host's owner named the namespace or the runtime.
 
+use evenkeel_base::text::is_or_begins;
 use evenkeel_base::{ContainerView, Observation, PodView};
-
-use crate::scope::is_or_begins;
 
 /// Namespaces and runtimes that the host's owner named; nobody by default.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_base::{Observation, TaskId, TaskView};
+use evenkeel_base::{Observation, TaskId, TaskView, is_at_or_below};
 
-use crate::scope::{is_at_or_below, is_in_any};
+use crate::scope::is_in_any;
 use crate::tiers::{told_to_wait, was_told};
 
 /// Time between two looks.

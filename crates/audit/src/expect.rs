@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use evenkeel_base::run::{ChangeRecord, GuaranteeStatus};
-use evenkeel_base::{CpuSet, Observation, TaskView, nearest, regex_fault, text};
+use evenkeel_base::{CpuSet, Observation, TaskView, is_at_or_below, nearest, regex_fault, text};
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
 
@@ -111,10 +111,10 @@ pub enum Matcher {
     Comm(Regex),
     /// `cgroup:/PATH`: the group and those below.
     Cgroup(String),
-    /// `container:NAME`: name, or the id's beginning (12 characters or more).
+    /// `container:NAME`, see [`evenkeel_base::ContainerView::is_meant_by`].
     Container(String),
-    /// `pod:NS/NAME`
-    Pod(String),
+    /// `pod:NS/NAME` or `pod:NAME`, see [`evenkeel_base::PodView::is_meant_by`].
+    Pod(Option<String>, String),
     /// `vm:NAME`
     Vm(String),
 }
@@ -125,17 +125,16 @@ impl Matcher {
         match self {
             Self::Pid(pid) => task.id.tgid == *pid,
             Self::Comm(regex) => regex.is_match(&task.comm),
-            Self::Cgroup(path) => observation.group_of(task).is_some_and(|group| {
-                let below = group.path.strip_prefix(path.trim_end_matches('/'));
-                below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            }),
+            Self::Cgroup(path) => {
+                observation.group_of(task).is_some_and(|group| is_at_or_below(&group.path, path))
+            }
             Self::Container(name) => {
                 let container = task.container.and_then(|i| observation.containers.get(i as usize));
-                container.is_some_and(|c| c.name == *name || (name.len() >= 12 && c.id.starts_with(name)))
+                container.is_some_and(|container| container.is_meant_by(name))
             }
-            Self::Pod(name) => {
+            Self::Pod(namespace, name) => {
                 let pod = task.pod.and_then(|i| observation.pods.get(i as usize));
-                pod.is_some_and(|pod| *name == pod.full_name())
+                pod.is_some_and(|pod| pod.is_meant_by(namespace.as_deref(), name))
             }
             Self::Vm(name) => {
                 task.vm.and_then(|i| observation.vms.get(i as usize)).is_some_and(|vm| vm.name == *name)
@@ -152,16 +151,20 @@ impl std::str::FromStr for Matcher {
         let (kind, value) = text
             .split_once(':')
             .ok_or_else(|| format!("{text:?} should be KIND:VALUE with KIND one of {}", KINDS.join(", ")))?;
-        if value.is_empty() {
+        if value.trim().is_empty() {
             return Err(format!("{text:?} names nothing after the colon"));
         }
         Ok(match kind {
             "pid" => Self::Pid(value.parse().map_err(|_| format!("{value:?} is not a process id"))?),
             "comm" => Self::Comm(Regex::new(value).map_err(|e| format!("{value:?}: {}", regex_fault(&e)))?),
-            "cgroup" if value.starts_with('/') => Self::Cgroup(value.to_owned()),
+            "cgroup" if value.starts_with('/') => Self::Cgroup(value.trim_end_matches('/').to_owned()),
             "cgroup" => return Err(format!("{value:?} should start with /")),
             "container" => Self::Container(value.to_owned()),
-            "pod" => Self::Pod(value.to_owned()),
+            "pod" => match value.split_once('/') {
+                Some(("", _) | (_, "")) => return Err(format!("{value:?} should be NAMESPACE/NAME")),
+                Some((namespace, name)) => Self::Pod(Some(namespace.to_owned()), name.to_owned()),
+                None => Self::Pod(None, value.to_owned()),
+            },
             "vm" => Self::Vm(value.to_owned()),
             _ => {
                 let near = nearest(kind, KINDS).unwrap_or_default();
@@ -181,7 +184,10 @@ impl<'de> Deserialize<'de> for Matcher {
 mod tests {
     use std::path::Path;
 
+    use evenkeel_base::{ContainerView, PodView};
+
     use super::*;
+    use crate::testing::World;
 
     fn refused(text: &str) -> String {
         Expectations::parse(Path::new("p.toml"), text).unwrap_err().to_string()
@@ -199,6 +205,48 @@ mod tests {
         let read = Expectations::parse(Path::new("p.toml"), &text).unwrap();
         assert_eq!(read.isolated.unwrap().to_string(), "2-7");
         assert_eq!((read.given.len(), read.numa.len(), read.ignore.len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn tasks_are_named_as_in_a_scope() {
+        let mut world = World::new(2);
+        let group = world.group("/kubepods/burstable", 1024);
+        let container = ContainerView { id: "0123456789abcdef".into(), ..ContainerView::of("web", "docker") };
+        let pod = PodView { uid: "f00d-cafe".into(), ..PodView::of("prod", "api-5d8") };
+        world.observation.containers.push(container);
+        world.observation.pods.push(pod);
+        let task = world.task("sh", 1.0);
+        (task.group, task.container, task.pod) = (Some(group), Some(0), Some(0));
+        let has = |text: &str| {
+            text.parse::<Matcher>().unwrap().matches(&world.observation, &world.observation.tasks[0])
+        };
+        for scope in [
+            "pod:prod/api-5d8",
+            "pod:prod/*",
+            "pod:pr*/api-*",
+            "pod:api-5d8",
+            "pod:f00d-cafe",
+            "container:web",
+            "container:012345",
+            "cgroup:/kubepods",
+            "cgroup:/kubepods/",
+            "cgroup:/",
+        ] {
+            assert!(has(scope), "{scope}");
+        }
+        for scope in [
+            "pod:prod/api",
+            "pod:pro/*",
+            "pod:test/f00d-cafe",
+            "container:01234",
+            "container:we",
+            "cgroup:/kube",
+        ] {
+            assert!(!has(scope), "{scope}");
+        }
+        for scope in ["pod:prod/", "pod:/api", "container: ", "cgroup:kubepods", "pid:x"] {
+            assert!(scope.parse::<Matcher>().is_err(), "{scope}");
+        }
     }
 
     #[test]

@@ -53,6 +53,11 @@ pub fn is_of_user(path: &str) -> bool {
     path.split('/').any(|part| manager_of(part).is_some())
 }
 
+/// Whether a cgroup is another or below it; the root is the empty path.
+pub fn is_at_or_below(path: &str, other: &str) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// The unit whose cgroup this is, of a manager of this host. Slices hold units, and so does `user@UID.service`, which is a user's
 /// manager; everything else is handed over to somebody: the systemd of a container has units of the same names below its own group,
 /// and no manager out here knows them.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::is_or_begins;
 use crate::{CpuQuota, CpuSet, GroupRef, IDLE_LOAD_WEIGHT, SchedAttr, TaskId, Topology};
 
 /// The host over one interval.
@@ -223,6 +224,11 @@ impl ContainerView {
         Self { id: name.clone(), name, runtime: runtime.to_owned(), confirmed: true, ..Self::default() }
     }
 
+    /// Whether `container:NAME` of a scope means it: by its name, or by at least six characters of its id.
+    pub fn is_meant_by(&self, name: &str) -> bool {
+        self.name == name || (name.len() >= 6 && self.id.starts_with(name))
+    }
+
     /// Whether it only holds a pod's namespaces (the pause process): no pod's specification has it, and its weight is the
     /// least there is by design.
     pub fn is_sandbox(&self) -> bool {
@@ -293,6 +299,13 @@ impl PodView {
     pub fn of(namespace: &str, name: &str) -> Self {
         let namespace = Some(namespace.to_owned());
         Self { uid: name.to_owned(), namespace, name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Whether `pod:NAMESPACE/NAME` or `pod:NAME` of a scope means it: by its name or its uid. A `*` at the end of namespace or
+    /// name stands for anything: who makes pods for others gives each a name of its own.
+    pub fn is_meant_by(&self, namespace: Option<&str>, name: &str) -> bool {
+        let there = |wanted: &str| self.namespace.as_deref().is_some_and(|is| is_or_begins(is, wanted));
+        (is_or_begins(&self.name, name) || self.uid == name) && namespace.is_none_or(there)
     }
 
     /// `namespace/name`; the name alone where no runtime told the namespace.

@@ -45,6 +45,11 @@ pub fn glob(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
+/// Whether a name is the one that is wanted, or begins with it where that ends with `*`.
+pub fn is_or_begins(name: &str, wanted: &str) -> bool {
+    wanted.strip_suffix('*').map_or(name == wanted, |front| name.starts_with(front))
+}
+
 /// The end of a text, where the reason usually is.
 pub fn excerpt(text: &str) -> String {
     let text = text.trim();

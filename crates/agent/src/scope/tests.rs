@@ -1,6 +1,6 @@
 //! Whom scopes mean.
 
-use evenkeel_base::TaskId;
+use evenkeel_base::{ContainerView, PodView, TaskId};
 
 use super::*;
 use crate::testing;
