@@ -103,10 +103,57 @@ pub struct KernelParams {
 }
 
 impl KernelParams {
-    /// The value of the last parameter of this name, as the kernel takes it; `Some("")` for one without a value.
-    pub fn value(&self, name: &str) -> Option<&str> {
-        self.params.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_deref().unwrap_or(""))
+    /// The values of all parameters of this name, in order; `""` of one without a value.
+    pub fn values(&self, name: &str) -> impl DoubleEndedIterator<Item = &str> {
+        let all = self.params.iter().filter(move |(key, _)| key == name);
+        all.map(|(_, value)| value.as_deref().unwrap_or(""))
     }
+
+    /// The value of the last parameter of this name, which is the one that counts for the kernel. `isolcpus` and `nohz_full`
+    /// are exceptions: see [`Self::isolcpus`].
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.values(name).next_back()
+    }
+
+    /// The values of `isolcpus=` that the kernel took, in order. Each sets the CPUs of its flags, `domain` where it has none; one
+    /// that names other CPUs for a flag than the first is refused as a whole. `nohz` is what `nohz_full=` sets, too
+    /// (`housekeeping_setup` in the kernel's `kernel/sched/isolation.c`).
+    pub fn isolcpus(&self) -> Vec<&str> {
+        const FLAGS: [&str; 3] = ["domain", "managed_irq", "nohz"];
+        let (mut set, mut taken) = (Vec::<(&str, &str)>::new(), Vec::new());
+        for (name, value) in &self.params {
+            let value = value.as_deref().unwrap_or("");
+            let (mut flags, mut cpus) = match name.as_str() {
+                "isolcpus" => (Vec::new(), value),
+                "nohz_full" => (vec!["nohz"], value),
+                _ => continue,
+            };
+            while let Some((flag, rest)) = cpus.split_once(',')
+                && flag.starts_with(|c: char| c.is_ascii_alphabetic())
+            {
+                flags.push(flag);
+                cpus = rest;
+            }
+            flags.retain(|flag| FLAGS.contains(flag));
+            if flags.is_empty() {
+                flags.push("domain");
+            }
+            let refused = |flag: &&str| set.iter().any(|(of, first)| of == flag && !are_same(first, cpus));
+            if cpus.is_empty() || flags.iter().any(refused) {
+                continue;
+            }
+            set.extend(flags.into_iter().map(|flag| (flag, cpus)));
+            if name == "isolcpus" {
+                taken.push(value);
+            }
+        }
+        taken
+    }
+}
+
+/// Whether two lists name the same CPUs; those that are no lists here, such as `1-N`, when they are the same text.
+fn are_same(one: &str, other: &str) -> bool {
+    one == other || one.parse::<CpuSet>().is_ok_and(|one| other.parse::<CpuSet>() == Ok(one))
 }
 
 /// A numbered interrupt.

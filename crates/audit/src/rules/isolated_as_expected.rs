@@ -25,10 +25,18 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     let (missing, extra) = (expected.difference(isolated), isolated.difference(expected));
     let booted = match input.facts.cmdline.get() {
-        Ok(cmdline) => match cmdline.value("isolcpus") {
-            Some(value) => format!("booted with isolcpus={value}"),
-            None => "booted without isolcpus".to_owned(),
-        },
+        Ok(cmdline) => {
+            let words = |values: Vec<&str>| {
+                values.iter().map(|value| format!("isolcpus={value}")).collect::<Vec<_>>().join(" ")
+            };
+            let (asked, taken) = (cmdline.values("isolcpus").collect::<Vec<_>>(), cmdline.isolcpus());
+            match (asked.len(), taken.len()) {
+                (0, _) => "booted without isolcpus".to_owned(),
+                (all, some) if all == some => format!("booted with {}", words(asked)),
+                (_, 0) => format!("booted with {}, which the kernel refuses", words(asked)),
+                _ => format!("booted with {}; the kernel takes {} of these", words(asked), words(taken)),
+            }
+        }
         Err(reason) => format!("boot parameters unknown ({reason})"),
     };
     let mut evidence = format!("expected {expected}, isolated are {named}; {booted}");
@@ -44,7 +52,10 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         consequence.push(format!("{extra} stay idle unless something is pinned there"));
     }
     let possible = expected.intersection(&topology.present);
-    let fix = if possible != *expected {
+    let fix = if topology.present.is_subset(expected) {
+        "# correct the policy, which expects all CPUs of this host to be isolated: none is left for the system"
+            .to_owned()
+    } else if possible != *expected {
         let present = &topology.present;
         format!("# correct the policy, which expects CPUs that are not there: this host has CPUs {present}")
     } else {
@@ -77,6 +88,23 @@ mod tests {
         assert!(
             world.expect("isolated = ''").only("isolated-as-expected").fix.unwrap().contains("remove-args")
         );
+    }
+
+    #[test]
+    fn of_two_lists_the_one_that_counts_is_named() {
+        let evidence = |cmdline: &str| {
+            let world = World::new(8).isolated("1").expect("isolated = '2-3'").cmdline(cmdline);
+            world.only("isolated-as-expected").evidence
+        };
+        assert!(evidence("isolcpus=1").ends_with("booted with isolcpus=1"));
+        let both = evidence("isolcpus=1 isolcpus=2-3");
+        assert!(both.ends_with("isolcpus=1 isolcpus=2-3; the kernel takes isolcpus=1 of these"), "{both}");
+    }
+
+    #[test]
+    fn no_fix_isolates_every_cpu() {
+        let fix = World::new(4).expect("isolated = '0-3'").only("isolated-as-expected").fix.unwrap();
+        assert!(fix.contains("correct the policy") && !fix.contains("reboot"), "{fix}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let irqs = input.facts.irqs.get()?;
     let free = housekeeping(input.observation);
     let managed =
-        input.facts.cmdline.ok().and_then(|c| c.value("isolcpus")).is_some_and(|v| v.contains("managed_irq"));
+        input.facts.cmdline.ok().is_some_and(|c| c.isolcpus().iter().any(|v| v.contains("managed_irq,")));
     let mut findings = Vec::new();
     for irq in irqs {
         let name = if irq.name.is_empty() { "no handler" } else { &irq.name };
@@ -90,6 +90,17 @@ mod tests {
         assert_eq!(finding.subject, "irq 25 (eth0-rx-1)");
         assert!(finding.evidence.contains("70000 served"), "{}", finding.evidence);
         assert!(finding.fix.unwrap().starts_with("echo 0-1 > /proc/irq/25/smp_affinity_list\n"));
+    }
+
+    #[test]
+    fn only_an_isolcpus_that_the_kernel_took_keeps_managed_interrupts_away() {
+        let is_advised = |cmdline: &str| {
+            let mut world = World::new(4).isolated("2-3").cmdline(cmdline);
+            world.irq(25, "nvme0q3", "2-3", Some("3"), &[(3, 1)]);
+            world.only("isolated-irq").fix.unwrap().contains("then boot with isolcpus=managed_irq")
+        };
+        assert!(!is_advised("isolcpus=managed_irq,domain,2-3 isolcpus=2-3"));
+        assert!(is_advised("isolcpus=2-3") && is_advised("isolcpus=2-3 isolcpus=managed_irq,domain,3"));
     }
 
     #[test]

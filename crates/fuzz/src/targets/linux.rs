@@ -73,7 +73,8 @@ pub const TARGETS: &[Target] = &[
         assert!(words.iter().map(String::len).sum::<usize>() <= text.len());
     }),
     Target::text("boot", |text| {
-        boot::parse(text).value("x");
+        let params = boot::parse(text);
+        assert!(params.isolcpus().len() <= params.values("isolcpus").count());
         sysfs::boot_parameter(text, "isolcpus");
         sysfs::release_version(text);
     }),

@@ -43,10 +43,26 @@ mod tests {
         let read = parse(
             "quiet isolcpus=1 isolcpus=managed_irq,2-3 dyndbg=\"file a.c +p\" rcu-nocbs=2 -- single x=1\n",
         );
-        assert_eq!(read.value("isolcpus"), Some("managed_irq,2-3"));
+        assert_eq!(read.isolcpus(), ["1", "managed_irq,2-3"]);
         assert_eq!(read.value("dyndbg"), Some("file a.c +p"));
         assert_eq!(read.value("rcu_nocbs"), Some("2"));
         assert_eq!(read.value("quiet"), Some(""));
+        assert_eq!(read.values("isolcpus").last(), read.value("isolcpus"));
         assert_eq!((read.value("x"), read.value("single"), read.value("isol")), (None, None, None));
+    }
+
+    #[test]
+    fn of_two_isolcpus_about_the_same_the_kernel_refuses_the_later() {
+        for (text, taken) in [
+            ("quiet", &[][..]),
+            ("isolcpus=1 isolcpus=2-3", &["1"]),
+            ("isolcpus=2-3 isolcpus=domain,2,3", &["2-3", "domain,2,3"]),
+            ("isolcpus=1 isolcpus=managed_irq,domain,2-3 isolcpus=managed_irq,2", &["1", "managed_irq,2"]),
+            ("nohz_full=2 isolcpus=nohz,domain,3 isolcpus=odd,3", &["odd,3"]),
+            ("isolcpus=nohz,2 nohz_full=3", &["nohz,2"]),
+            ("isolcpus= isolcpus isolcpus=1-N isolcpus=1-N isolcpus=1", &["1-N", "1-N"]),
+        ] {
+            assert_eq!(parse(text).isolcpus(), taken, "{text}");
+        }
     }
 }
