@@ -1,8 +1,9 @@
 //! The SMT siblings of isolated CPUs are isolated or off.
 
-use evenkeel_base::Cpu;
 use evenkeel_base::facts::Unknown;
+use evenkeel_base::{Cpu, CpuSet, text};
 
+use super::isolcpus_housekeeping::least_left;
 use crate::view::busy_by_cpu;
 use crate::{Finding, Input, Rule, Severity, fix};
 
@@ -23,15 +24,11 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     let busy = busy_by_cpu(input.observation);
     let mut findings = Vec::new();
-    let isolated = || {
-        let here = |cpu: &&Cpu| topology.isolated.contains(cpu.cpu) && topology.online.contains(cpu.cpu);
-        topology.cpus.iter().filter(here)
-    };
-    let open = |cpu: &Cpu| cpu.siblings.intersection(&topology.online).difference(&topology.isolated);
-    // There is one list for the next boot, whichever sibling the finding is about.
-    let all = isolated().fold(topology.isolated.clone(), |all, cpu| all.union(&open(cpu)));
-    for cpu in isolated() {
-        for sibling in open(cpu).iter().filter(|&sibling| sibling != cpu.cpu) {
+    let here = |cpu: &&Cpu| topology.isolated.contains(cpu.cpu) && topology.online.contains(cpu.cpu);
+    let cores = Cores::of(input);
+    for cpu in topology.cpus.iter().filter(here) {
+        let open = cpu.siblings.intersection(&topology.online).difference(&topology.isolated);
+        for sibling in open.iter().filter(|&sibling| sibling != cpu.cpu) {
             let subject = format!("cpu {sibling}");
             let Some(&pct) = busy.get(&sibling) else {
                 findings.push(
@@ -49,10 +46,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                     "while CPU {sibling} works, the task on CPU {} gets part of the core's units and caches only",
                     cpu.cpu
                 ),
-                format!(
-                    "echo 0 > /sys/devices/system/cpu/cpu{sibling}/online   # until the next boot\n{}",
-                    fix::boot_isolated(&all, "")
-                ),
+                cores.fix(sibling),
             );
             let severity = if pct >= SIBLING_BUSY_PCT { Severity::Warning } else { Severity::Info };
             findings.push(finding.severity(severity));
@@ -60,6 +54,76 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     Ok(rule.or_pass(findings, format!("isolated {} have no open siblings", topology.isolated)))
+}
+
+/// What to isolate as a whole. There is one list for the next boot, whichever sibling a finding is about.
+struct Cores {
+    /// CPUs that are isolated now.
+    now: CpuSet,
+    /// Whole cores.
+    whole: CpuSet,
+    /// CPUs that are left once every sibling is isolated, or off; `None` where these are enough.
+    too_few: Option<usize>,
+}
+
+impl Cores {
+    /// All cores with an isolated CPU where that leaves enough CPUs for everything else; otherwise as many as have room for what
+    /// runs on the isolated CPUs now: on a host where each core has one, all cores would be all CPUs.
+    fn of(input: &Input<'_>) -> Self {
+        let topology = &input.observation.topology;
+        let now = topology.isolated.intersection(&topology.online);
+        let mut cores: Vec<CpuSet> = Vec::new();
+        for cpu in topology.cpus.iter().filter(|cpu| now.contains(cpu.cpu)) {
+            let core = cpu.siblings.intersection(&topology.online).union(&CpuSet::single(cpu.cpu));
+            if !cores.contains(&core) {
+                cores.push(core);
+            }
+        }
+        let left = |isolated: &CpuSet| topology.online.difference(isolated).len();
+        let is_enough = |isolated: &CpuSet| left(isolated) >= least_left(input, isolated.len());
+        let all = cores.iter().fold(now.clone(), |all, core| all.union(core));
+        if is_enough(&all) {
+            // Those that are off may be on after the next boot.
+            return Self { now, whole: all.union(&topology.isolated), too_few: None };
+        }
+        // Cores that are isolated as a whole stay so; the first CPU is the last to be isolated, for it boots the system.
+        cores.sort_by_key(|core| (!core.is_subset(&now), std::cmp::Reverse(core.first())));
+        let mut whole = CpuSet::new();
+        for core in cores {
+            let more = whole.union(&core);
+            if whole.len() < now.len() && is_enough(&more) {
+                whole = more;
+            }
+        }
+        Self { now, whole, too_few: Some(left(&all)) }
+    }
+
+    fn fix(&self, sibling: u32) -> String {
+        let boot = fix::boot_isolated(&self.whole, "");
+        let Some(left) = self.too_few else {
+            return format!(
+                "echo 0 > /sys/devices/system/cpu/cpu{sibling}/online   # until the next boot\n{boot}"
+            );
+        };
+        let left = text::count(left, "CPU");
+        let now = &self.now;
+        if self.whole.is_empty() {
+            return format!(
+                "# with every sibling isolated, or off, {left} would be left for the system, and it cannot be spared a core: give up \
+                 isolation\n{boot}"
+            );
+        }
+        let open = now.difference(&self.whole);
+        let move_them = if open.is_empty() {
+            String::new()
+        } else {
+            format!("; what is pinned to {open} has to move there")
+        };
+        format!(
+            "# with every sibling isolated, or off, {left} would be left for the system: instead of {now}, isolate the whole cores {}{move_them}\n{boot}",
+            self.whole
+        )
+    }
 }
 
 #[cfg(test)]
@@ -85,12 +149,41 @@ mod tests {
 
     #[test]
     fn every_fix_for_the_next_boot_names_all_siblings() {
-        // Two cores with two threads: 0,2 and 1,3.
-        let mut world = World::smt(2).isolated("0,1");
-        world.busy(&[0.0, 0.0, 9.0, 9.0]);
-        let fixes: Vec<String> = world.run("isolated-sibling").into_iter().filter_map(|f| f.fix).collect();
+        // Three cores with two threads: 0,3 1,4 2,5. One is left for the system.
+        let fixes = fixes(&World::smt(3).isolated("1,2"));
         assert_eq!(fixes.len(), 2);
-        assert!(fixes.iter().all(|fix| fix.contains("0-3")), "{fixes:?}");
+        assert!(fixes.iter().all(|fix| fix.contains("isolcpus=managed_irq,domain,1-2,4-5 ")), "{fixes:?}");
+        assert!(fixes.iter().all(|fix| fix.contains("/online")), "{fixes:?}");
+    }
+
+    fn fixes(world: &World) -> Vec<String> {
+        world.run("isolated-sibling").into_iter().filter_map(|f| f.fix).collect()
+    }
+
+    #[test]
+    fn no_fix_leaves_the_system_without_a_cpu() {
+        // Cores 0,4 1,5 2,6 3,7, one thread of each isolated: with all siblings that is the host.
+        let all = fixes(&World::smt(4).isolated("0-3"));
+        assert_eq!(all.len(), 4);
+        for fix in &all {
+            assert!(fix.contains("isolcpus=managed_irq,domain,2-3,6-7 "), "{fix}");
+            assert!(
+                fix.contains("0 CPUs would be left") && fix.contains("pinned to 0-1 has to move"),
+                "{fix}"
+            );
+            assert!(!fix.contains("/online"), "{fix}");
+        }
+        // An odd number has room on one core more; a core that is whole already stays.
+        assert!(fixes(&World::smt(3).isolated("0-2"))[0].contains("domain,1-2,4-5 "));
+        assert!(fixes(&World::smt(4).isolated("0-4"))[0].contains("domain,0,2-4,6-7 "));
+        // The policy wants more than a core for the system.
+        let world = World::smt(4).isolated("1-3").expect("housekeeping = 4");
+        assert!(fixes(&world)[0].contains("domain,2-3,6-7 "));
+        let alone = fixes(&World::smt(1).isolated("1"));
+        assert!(
+            alone[0].contains("give up isolation") && alone[0].contains("remove-args=isolcpus"),
+            "{alone:?}"
+        );
     }
 
     #[test]

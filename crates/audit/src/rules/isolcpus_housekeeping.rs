@@ -30,11 +30,11 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let isolated = topology.isolated.intersection(&topology.online);
     let free = housekeeping(observation);
     let wanted = input.expectations.housekeeping.map(|n| n as usize);
+    let least = least_left(input, isolated.len());
     if isolated.is_empty() && wanted.is_none_or(|wanted| free.len() >= wanted) {
         return Ok(vec![rule.pass("host", format!("no CPU is isolated, {} for everything", free.len()))]);
     }
     let mut findings = Vec::new();
-    let least = wanted.unwrap_or_else(|| isolated.len().div_ceil(ISOLATED_PER_HOUSEKEEPING).max(1));
     let cpus = free.len() + isolated.len();
     if least > cpus {
         findings.push(
@@ -93,6 +93,12 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         }
     }
     Ok(rule.or_pass(findings, format!("{isolated} isolated, {free} left")))
+}
+
+/// CPUs that should be left for housekeeping beside so many isolated ones: what the policy wants, or one for each 32.
+pub(super) fn least_left(input: &Input<'_>, isolated: usize) -> usize {
+    let wanted = input.expectations.housekeeping.map(|n| n as usize);
+    wanted.unwrap_or_else(|| isolated.div_ceil(ISOLATED_PER_HOUSEKEEPING).max(1))
 }
 
 fn mean(busy: &std::collections::BTreeMap<u32, f64>, cpus: &CpuSet) -> Option<f64> {
