@@ -34,17 +34,25 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         return Ok(vec![rule.pass("host", "no CPU is isolated")]);
     }
     let free = housekeeping(input.observation);
+    let fix = |command: &dyn Fn() -> String| match free.is_empty() {
+        true => "# every online CPU is isolated: see isolcpus-housekeeping".to_owned(),
+        false => command(),
+    };
     let (mut findings, mut seen) = (Vec::new(), 0);
     for task in &input.observation.tasks {
         let Some(cpu) = task.cpu.filter(|&cpu| isolated.contains(cpu)) else { continue };
+        // Its affinity was changed since: one that runs leaves at once, one that sleeps wakes elsewhere.
+        if task.affinity.as_ref().is_some_and(|affinity| !affinity.contains(cpu)) {
+            continue;
+        }
         seen += 1;
+        let slept = task.cpu_pct <= 0.0 && task.wait_pct.is_none_or(|pct| pct <= 0.0);
         let affinity = task.affinity.as_ref().map_or("unknown".to_owned(), ToString::to_string);
         if task.kernel_thread {
             // Bound to one CPU (ksoftirqd/N, migration/N, ...): belongs there.
             if task.affinity.as_ref().is_none_or(|a| a.len() == 1) || task.cpu_pct < KERNEL_THREAD_PCT {
                 continue;
             }
-            let mask = CpuMask(&free);
             findings.push((
                 task.cpu_pct,
                 rule.fail(
@@ -54,11 +62,14 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                         task.cpu_pct
                     ),
                     "kernel work interrupts whatever the CPU was isolated for",
-                    format!(
-                        "echo {mask} > /sys/devices/virtual/workqueue/cpumask   # unbound kernel workers\n\
-                         taskset -pc {free} {}",
-                        task.id.tid
-                    ),
+                    fix(&|| {
+                        format!(
+                            "echo {} > /sys/devices/virtual/workqueue/cpumask   # unbound kernel workers\n\
+                             taskset -pc {free} {}",
+                            free.to_mask(),
+                            task.id.tid
+                        )
+                    }),
                 )
                 .severity(Severity::Info),
             ));
@@ -67,27 +78,33 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         match is_given(input, task, cpu, isolated) {
             Ok(true) => {}
             Ok(false) => {
-                let fix = if free.is_empty() {
-                    "# every online CPU is isolated: see isolcpus-housekeeping".to_owned()
-                } else {
+                let fix = fix(&|| {
                     format!(
                         "taskset -apc {free} {}   # until it starts again; lasting: CPUAffinity={free} in its unit",
                         task.id.tgid
                     )
+                });
+                let place = format!("last ran on CPU {cpu} (isolated: {isolated}), affinity {affinity}");
+                let (evidence, consequence) = if slept {
+                    (
+                        format!("slept; before that it {place}"),
+                        format!("it may wake there, and then disturbs whatever CPU {cpu} was isolated for"),
+                    )
+                } else {
+                    (
+                        format!("{place}, {:.1} % CPU", task.cpu_pct),
+                        format!(
+                            "it disturbs whatever CPU {cpu} was isolated for; nothing balances it away from there"
+                        ),
+                    )
                 };
-                let finding = rule.fail(
-                    task_name(task),
-                    format!(
-                        "last ran on CPU {cpu} (isolated: {isolated}), affinity {affinity}, {:.1} % CPU",
-                        task.cpu_pct
-                    ),
-                    format!(
-                        "it disturbs whatever CPU {cpu} was isolated for; nothing balances it away from there"
-                    ),
-                    fix,
-                );
+                let finding = rule.fail(task_name(task), evidence, consequence, fix);
                 let named = input.expectations.given.iter().any(|given| given.cpus.contains(cpu));
-                let severity = if named { Severity::Error } else { Severity::Warning };
+                let severity = match named {
+                    _ if slept => Severity::Info,
+                    true => Severity::Error,
+                    false => Severity::Warning,
+                };
                 findings.push((task.cpu_pct, finding.severity(severity)));
             }
             Err(reason) => findings.push((task.cpu_pct, rule.unknown(task_name(task), reason))),
@@ -95,23 +112,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     findings.sort_by(|a, b| b.0.total_cmp(&a.0));
     let findings = findings.into_iter().map(|(_, finding)| finding).collect();
-    Ok(rule.or_pass(findings, format!("{seen} tasks on {isolated}, all bound there or given it")))
-}
-
-/// A CPU set as the kernel's comma-separated hexadecimal mask.
-struct CpuMask<'a>(&'a CpuSet);
-
-impl std::fmt::Display for CpuMask<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut words: Vec<u32> = self.0.words().iter().flat_map(|w| [*w as u32, (w >> 32) as u32]).collect();
-        while words.len() > 1 && words.last() == Some(&0) {
-            words.pop();
-        }
-        for (index, word) in words.iter().rev().enumerate() {
-            if index == 0 { write!(f, "{word:x}")? } else { write!(f, ",{word:08x}")? }
-        }
-        Ok(())
-    }
+    Ok(rule.or_pass(findings, format!("{seen} tasks last ran on {isolated}, all bound there or given it")))
 }
 
 #[cfg(test)]
@@ -131,6 +132,30 @@ mod tests {
         assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Warning));
         assert_eq!(finding.subject, "task 101 (stray)");
         assert!(finding.fix.unwrap().starts_with("taskset -apc 0-1 101 "));
+    }
+
+    #[test]
+    fn who_sleeps_disturbs_nobody_yet() {
+        let mut world = World::new(4).isolated("2-3").expect("[[given]]\ncpus = '3'\nto = ['comm:^dpdk']");
+        world.task("sshd", 0.0).cpu(3).affinity("0-3");
+        let finding = world.only("isolated-task");
+        assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Info));
+        assert!(
+            finding.evidence.starts_with("slept; before that it last ran on CPU 3 "),
+            "{}",
+            finding.evidence
+        );
+        assert!(finding.consequence.unwrap().starts_with("it may wake there"));
+        world.observation.tasks[0].wait_pct = Some(5.0);
+        assert_eq!(world.only("isolated-task").severity, Severity::Error, "it waits for that CPU");
+    }
+
+    #[test]
+    fn who_may_not_run_there_any_more_is_not_there() {
+        let mut world = World::new(4).isolated("2-3");
+        world.task("sshd", 0.0).cpu(3).affinity("0-1");
+        world.task("moved", 20.0).cpu(3).affinity("0-1");
+        assert_eq!(world.only("isolated-task").status, Status::Pass);
     }
 
     #[test]
@@ -159,11 +184,7 @@ mod tests {
         let finding = world.only("isolated-task");
         assert_eq!((finding.status, finding.severity), (Status::Fail, Severity::Info));
         assert!(finding.fix.unwrap().contains("echo 3 > /sys/devices/virtual/workqueue/cpumask"));
-    }
-
-    #[test]
-    fn masks_are_written_as_the_kernel_reads_them() {
-        assert_eq!(CpuMask(&"0,33,64".parse().unwrap()).to_string(), "1,00000002,00000001");
-        assert_eq!(CpuMask(&CpuSet::new()).to_string(), "");
+        let fix = world.isolated("0-3").only("isolated-task").fix.unwrap();
+        assert!(!fix.contains("echo") && fix.contains("isolcpus-housekeeping"), "{fix}");
     }
 }
