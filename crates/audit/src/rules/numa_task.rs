@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_base::facts::Unknown;
 use evenkeel_base::{Observation, TaskView};
 
+use crate::view::busy_by_cpu;
 use crate::{Finding, Input, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -30,11 +31,24 @@ const REMOTE: f64 = 0.3;
 /// Memory below which the caches hold most of it anyway.
 const MIN_BYTES: u64 = 64 << 20;
 
+/// Memory of a process that fits no node may be so much more remote than with its pages taking turns on all nodes, which is
+/// what the fix does.
+const INTERLEAVED: f64 = 0.1;
+
 /// A process: its threads' CPU by node.
 struct Process<'a> {
     main: &'a TaskView,
     cpu_pct: f64,
+    /// Of threads of which it is known where they ran last.
     by_node: BTreeMap<u32, f64>,
+}
+
+impl Process<'_> {
+    /// Part of its CPU on a node, as far as that is known.
+    fn part(&self, node: u32) -> f64 {
+        let known: f64 = self.by_node.values().sum();
+        self.by_node.get(&node).copied().unwrap_or(0.0) / known.max(1e-9)
+    }
 }
 
 fn processes(observation: &Observation) -> BTreeMap<u32, Process<'_>> {
@@ -62,16 +76,24 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         return Ok(vec![rule.pass("host", "one NUMA node")]);
     }
     let all = processes(input.observation);
-    let mut findings = Vec::new();
+    let busy = busy_by_cpu(input.observation);
+    let (mut findings, mut looked_at) = (Vec::new(), 0);
     for (tgid, process) in &all {
         let Some((&home, &home_pct)) = process.by_node.iter().max_by(|a, b| a.1.total_cmp(b.1)) else {
             continue;
         };
         let Some(node) = topology.nodes.iter().find(|node| node.node == home) else { continue };
-        let cpus = node.cpus.intersection(&topology.online).difference(&topology.isolated);
-        let fits = process.cpu_pct <= FITS * 100.0 * cpus.len() as f64;
+        let mut cpus = node.cpus.intersection(&topology.online).difference(&topology.isolated);
+        // Its cgroup may not have all of them, and others use them, too.
+        if let Some(own) = input.observation.group_of(process.main).and_then(|group| group.cpuset.as_ref()) {
+            cpus = cpus.intersection(own);
+        }
+        let room = 100.0 * cpus.len() as f64;
+        let used: f64 = cpus.iter().filter_map(|cpu| busy.get(&cpu)).sum();
+        let others = (used - home_pct).max(0.0);
+        let fits = process.cpu_pct <= (FITS * room).min(room - others);
         let subject = format!("process {tgid} ({})", process.main.comm);
-        let spread = 1.0 - home_pct / process.cpu_pct.max(1e-9);
+        let spread = 1.0 - process.part(home);
         if fits && spread >= SPREAD {
             let where_: Vec<String> =
                 process.by_node.iter().map(|(node, pct)| format!("node {node}: {pct:.0} %")).collect();
@@ -97,15 +119,15 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 continue;
             }
         };
+        looked_at += 1;
         let total: u64 = bytes.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n));
         if total < MIN_BYTES {
             continue;
         }
-        let runs_on =
-            |node: &u32| process.by_node.get(node).copied().unwrap_or(0.0) / process.cpu_pct.max(1e-9);
         let remote: f64 =
-            bytes.iter().map(|(node, n)| *n as f64 / total as f64 * (1.0 - runs_on(node))).sum();
-        if remote < REMOTE {
+            bytes.iter().map(|(node, n)| *n as f64 / total as f64 * (1.0 - process.part(*node))).sum();
+        let least = if fits { REMOTE } else { 1.0 - 1.0 / nodes as f64 + INTERLEAVED };
+        if remote < least {
             continue;
         }
         let away: Vec<String> =
@@ -121,7 +143,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             rule.fail(
                 &subject,
                 format!(
-                    "by where it ran and where its memory is, {:.0} % of its accesses are remote: memory {}, CPU mostly on node {home}{balancing}",
+                    "if it uses all of its memory alike, {:.0} % of its accesses are remote: memory {}, CPU mostly on node {home}{balancing}",
                     100.0 * remote,
                     where_.join(", ")
                 ),
@@ -133,7 +155,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                     )
                 } else {
                     format!(
-                        "# bigger than node {home}: interleave its memory at the next start: numactl --interleave=all COMMAND\n\
+                        "# it does not fit node {home} with what else runs there: interleave its memory at the next start: numactl --interleave=all COMMAND\n\
                          sysctl kernel.numa_balancing=1"
                     )
                 },
@@ -142,8 +164,13 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     findings.sort_by(|a, b| b.0.total_cmp(&a.0));
     let findings = findings.into_iter().map(|(_, finding)| finding).collect();
-    Ok(rule
-        .or_pass(findings, format!("{} busy processes on {nodes} nodes, each next to its memory", all.len())))
+    Ok(rule.or_pass(
+        findings,
+        format!(
+            "{} busy processes on {nodes} nodes; memory of {looked_at} looked at, next to them",
+            all.len()
+        ),
+    ))
 }
 
 /// Memory of a process; `None` when it was not among those looked at.
@@ -194,6 +221,52 @@ mod tests {
             world.thread(100, "web", 100.0).cpu(cpu);
         }
         assert_eq!(world.only("numa-task").status, Status::Pass);
+    }
+
+    #[test]
+    fn a_process_that_its_node_has_no_room_for_does_not_fit() {
+        let spread = || {
+            let mut world = World::numa(2, 4);
+            world.task("web", 90.0).cpu(1);
+            world.thread(100, "web", 80.0).cpu(6);
+            world
+        };
+        let mut world = spread();
+        assert_eq!(world.only("numa-task").status, Status::Fail);
+        // Others use all but half a CPU of node 0.
+        world.busy(&[95.0, 95.0, 95.0, 95.0, 0.0, 0.0, 80.0, 0.0]);
+        assert_eq!(world.only("numa-task").status, Status::Pass);
+        // Its cgroup has two CPUs of each node.
+        let mut world = spread();
+        let group = world.group("/web", 1024);
+        world.observation.groups[group as usize].cpuset = Some("0-1,6-7".parse().unwrap());
+        world.observation.tasks.iter_mut().for_each(|task| task.group = Some(group));
+        assert_eq!(world.only("numa-task").status, Status::Pass);
+    }
+
+    #[test]
+    fn where_a_thread_ran_that_does_not_say_is_no_other_node() {
+        let mut world = World::numa(2, 4);
+        world.task("db", 60.0).cpu(1);
+        world.thread(100, "db", 60.0).no_cpu();
+        world.memory(100, &[(0, 1 << 30)]);
+        assert_eq!(world.only("numa-task").status, Status::Pass);
+    }
+
+    #[test]
+    fn memory_of_a_process_that_fits_no_node_is_to_be_interleaved_once() {
+        let mut world = World::numa(2, 4);
+        for cpu in 0..8 {
+            world.thread(100, "db", 90.0).cpu(cpu);
+        }
+        world.memory(100, &[(0, 1 << 30), (1, 1 << 30)]);
+        assert_eq!(world.only("numa-task").status, Status::Pass, "it is");
+        for task in &mut world.observation.tasks[4..] {
+            task.cpu_pct = 10.0;
+        }
+        world.memory(100, &[(1, 1 << 30)]);
+        let fix = world.only("numa-task").fix.unwrap();
+        assert!(fix.starts_with("# it does not fit node 0 ") && fix.contains("--interleave=all"), "{fix}");
     }
 
     #[test]
