@@ -14,6 +14,17 @@ pub const ACTIVE_PCT: f64 = 1.0;
 /// CPU got plus wait from which a thread is taken to want a CPU more or less all the time.
 pub const HUNGRY_PCT: f64 = 50.0;
 
+/// Major and minor number of a kernel's release; `None` for text that does not start with them.
+pub fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// Whether the kernel is known to be this one or a later one.
+pub fn is_since(input: &Input<'_>, since: (u32, u32)) -> Option<bool> {
+    Some(version(input.facts.release.ok()?)? >= since)
+}
+
 /// `task 812 (redis)`.
 pub fn task_name(task: &TaskView) -> String {
     format!("task {} ({})", task.id, task.comm)

@@ -2,6 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
+use crate::view::version;
 use crate::{Finding, Input, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -16,11 +17,6 @@ const EEVDF: (u32, u32) = (6, 6);
 
 /// `sched_setattr` sets a fair task's own slice.
 const OWN_SLICE: (u32, u32) = (6, 12);
-
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut parts = release.split(|c: char| !c.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
 
 fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let release = input.facts.release.get()?;

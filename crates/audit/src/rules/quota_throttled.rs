@@ -2,7 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::view::{ACTIVE_PCT, group_demand_pct, group_name};
+use crate::view::{ACTIVE_PCT, group_demand_pct, group_name, is_since};
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -18,6 +18,9 @@ const THROTTLED: f64 = 0.1;
 
 /// Use of the quota below which throttling comes from bursts, not from a lack of CPU.
 const BURSTY: f64 = 0.8;
+
+/// Quotas can be saved up for bursts.
+const BURST: (u32, u32) = (5, 14);
 
 /// Part of the time stood still, percent, below which throttling is a matter of course however many periods it is in.
 const STILL_PCT: f64 = 0.5;
@@ -57,17 +60,22 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let demand = group_demand_pct(observation, index).max(quota_pct * 1.25);
         let pct = ((demand * MORE / STEP_PCT).ceil() * STEP_PCT).min(cap.max(quota_pct * 1.25));
         let raise = fix::set_quota(input, index, pct);
-        let fix = if bursty {
-            let burst = quota.quota_usec.value().unwrap_or(0);
-            format!("{}\n# or a higher limit:\n{raise}", fix::set_burst(input, index, burst))
+        // The kernel allows a burst of one quota at most.
+        let most = quota.quota_usec.value().unwrap_or(0);
+        let fix = if bursty && quota.burst_usec < most && is_since(input, BURST) != Some(false) {
+            format!("{}\n# or a higher limit:\n{raise}", fix::set_burst(input, index, most))
         } else {
             raise
+        };
+        let burst = match quota.burst_usec {
+            0 => String::new(),
+            usec => format!(", burst {usec} us"),
         };
         let finding = rule.fail(
             subject,
             format!(
                 "throttled in {throttled} of {periods} periods ({:.0} %), quota {quota_pct:.1} % of one CPU \
-                 ({} us each {} us), used {used_pct:.1} %{time}",
+                 ({} us each {} us{burst}), used {used_pct:.1} %{time}",
                 100.0 * share,
                 quota.quota_usec,
                 quota.period_usec,
@@ -90,6 +98,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::Known;
+
     use super::*;
     use crate::Status;
     use crate::testing::{TaskExt, World};
@@ -121,6 +131,27 @@ mod tests {
         let finding = world.only("quota-throttled");
         assert_eq!(finding.severity, Severity::Info);
         assert!(finding.fix.unwrap().starts_with("echo 100000 > /sys/fs/cgroup/cpu/web/cpu.cfs_burst_us"));
+    }
+
+    #[test]
+    fn burst_is_advised_only_where_there_is_more_of_it() {
+        let mut world = World::new(2);
+        let web = world.group("/web", 1024);
+        world.quota(web, 100_000, 100_000, Some((1, 20))).used(web, 30.0);
+        let is_advised = |world: &World| world.only("quota-throttled").fix.unwrap().contains("cfs_burst_us");
+        for (release, advised) in
+            [("5.13.9", false), ("4.19.0-27-amd64", false), ("5.14.0", true), ("?", true)]
+        {
+            world.facts.release = Known::Value(release.into());
+            assert_eq!(is_advised(&world), advised, "{release}");
+        }
+        for (usec, advised) in [(50_000, true), (100_000, false)] {
+            world.observation.groups[web as usize].quota.as_mut().unwrap().burst_usec = usec;
+            assert_eq!(is_advised(&world), advised, "{usec}");
+        }
+        let finding = world.only("quota-throttled");
+        assert!(finding.evidence.contains("each 100000 us, burst 100000 us)"), "{}", finding.evidence);
+        assert!(finding.fix.unwrap().starts_with("echo 150000 > "));
     }
 
     #[test]
