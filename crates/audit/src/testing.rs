@@ -93,6 +93,7 @@ impl World {
             preemption: Known::default(),
             huge_pages: Known::default(),
             rt_runtime_usec: Known::default(),
+            fair_server_off: Known::default(),
         };
         let observation = Observation {
             host: HostView::evenly(cpus, 0.0),

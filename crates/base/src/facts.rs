@@ -92,6 +92,10 @@ pub struct HostFacts {
     pub huge_pages: Known<u64>,
     /// `kernel.sched_rt_runtime_us`: microseconds of each second real-time tasks may use; `None` is no limit.
     pub rt_runtime_usec: Known<Option<u64>>,
+    /// CPUs whose deadline server for ordinary tasks is switched off (`runtime` of
+    /// `/sys/kernel/debug/sched/fair_server/cpuN` is 0).
+    #[serde(default)]
+    pub fair_server_off: Known<CpuSet>,
 }
 
 /// The kernel's command line.

@@ -1,6 +1,7 @@
 //! Reads [`HostFacts`]: what an audit needs beyond rates. Nothing here fails as a whole; a fact that cannot be read
 //! carries the reason.
 
+use evenkeel_base::CpuSet;
 use evenkeel_base::facts::{HostFacts, Known, Mount, Mounts, Pressure, TaskMemory};
 use evenkeel_linux::facts::{autogroup, boot, cpufreq, cpusets, irq, network, numa_maps};
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
@@ -57,7 +58,19 @@ pub fn read_facts(root: &Root, options: &FactsOptions) -> HostFacts {
             .parse("proc/sys/kernel/sched_rt_runtime_us", cgroupfs::parse_signed)
             .map(|usec| u64::try_from(usec).ok())
             .into(),
+        fair_server_off: read_fair_server_off(root).into(),
     }
+}
+
+fn read_fair_server_off(root: &Root) -> Result<CpuSet, ReadError> {
+    let dir = "sys/kernel/debug/sched/fair_server";
+    let mut off = CpuSet::new();
+    for cpu in root.numbered(dir, "cpu")? {
+        if root.parse(format!("{dir}/cpu{cpu}/runtime"), cgroupfs::parse_number)? == 0 {
+            off.insert(cpu);
+        }
+    }
+    Ok(off)
 }
 
 /// The one in brackets: `none voluntary (full) lazy`.
@@ -167,6 +180,7 @@ pub(crate) mod tests {
             facts.cpusets.get().unwrap_err(),
             facts.sched_ext.get().unwrap_err(),
             facts.rt_runtime_usec.get().unwrap_err(),
+            facts.fair_server_off.get().unwrap_err(),
             facts.preemption.get().unwrap_err(),
             facts.huge_pages.get().unwrap_err(),
         ];
@@ -189,6 +203,8 @@ pub(crate) mod tests {
             ("sys/devices/system/node/node0/cpulist", "0\n"),
             ("sys/devices/system/node/node1/cpulist", "1\n"),
             ("sys/kernel/debug/sched/preempt", "none voluntary (full) lazy\n"),
+            ("sys/kernel/debug/sched/fair_server/cpu0/runtime", "50000000\n"),
+            ("sys/kernel/debug/sched/fair_server/cpu1/runtime", "0\n"),
             ("proc/sys/vm/nr_hugepages", "0\n"),
             ("sys/kernel/sched_ext/state", "enabled\n"),
             ("sys/kernel/sched_ext/root/ops", "scx_lavd\n"),
@@ -203,6 +219,7 @@ pub(crate) mod tests {
         assert!(memory[1].bytes_by_node.get().unwrap_err().0.contains("proc/8/numa_maps"));
         assert_eq!(memory.len(), 2);
         assert_eq!(facts.rt_runtime_usec, Known::Value(None));
+        assert_eq!(facts.fair_server_off, Known::Value(CpuSet::single(1)));
         assert_eq!((facts.preemption, facts.huge_pages), (Known::Value("full".into()), Known::Value(0)));
         assert_eq!(facts.sched_ext, Known::Value(Some("scx_lavd".into())));
     }
