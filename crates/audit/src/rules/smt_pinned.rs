@@ -26,15 +26,15 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     let busy = busy_by_cpu(input.observation);
     let online = |cpus: &CpuSet| cpus.intersection(&topology.online);
-    let core_busy = |cpus: &CpuSet| -> f64 { cpus.iter().filter_map(|cpu| busy.get(&cpu)).sum() };
-    let idle_cores: Vec<CpuSet> = topology
+    // `None` where any is not known.
+    let core_busy = |cpus: &CpuSet| cpus.iter().map(|cpu| busy.get(&cpu).copied()).sum::<Option<f64>>();
+    let mut free: Vec<CpuSet> = topology
         .cpus
         .iter()
-        .filter(|cpu| cpu.online && !cpu.isolated && cpu.core == Some(cpu.cpu))
+        .filter(|cpu| cpu.online && cpu.core == Some(cpu.cpu))
         .map(|cpu| online(&cpu.siblings))
-        .filter(|siblings| core_busy(siblings) < IDLE_CORE_PCT)
+        .filter(|siblings| core_busy(siblings).is_some_and(|pct| pct < IDLE_CORE_PCT))
         .collect();
-    let mut free: Vec<u32> = idle_cores.iter().filter_map(CpuSet::first).collect();
     let (mut findings, mut pinned, mut moved) = (Vec::new(), 0, CpuSet::new());
     let mut tasks: Vec<&TaskView> =
         input.observation.tasks.iter().filter(|t| !t.kernel_thread && t.cpu_pct >= BUSY_PCT).collect();
@@ -49,23 +49,37 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let Some(entry) = topology.cpu(cpu) else { continue };
         let mut others = online(&entry.siblings);
         others.remove(cpu);
-        let beside = core_busy(&others);
+        let Some(beside) = core_busy(&others) else {
+            findings.push(rule.unknown(
+                task_name(task),
+                format!("pinned to CPU {cpu}; busy time of its sibling(s) {others} not read"),
+            ));
+            continue;
+        };
         // Moving one of two pinned siblings away is enough.
         if beside < BUSY_PCT || others.intersects(&moved) {
             continue;
         }
         moved.insert(cpu);
-        // The kernel refuses a CPU that its group's cpuset does not have.
+        // The kernel refuses a CPU that its group's cpuset does not have. What has an isolated CPU keeps one, and others stay out.
         let cpuset = input.observation.group_of(task).and_then(|group| group.cpuset.as_ref());
-        let target = free.iter().position(|cpu| cpuset.is_none_or(|cpus| cpus.contains(*cpu)));
-        let target = target.map(|at| free.remove(at));
+        let is_isolated = |cpu: u32| topology.isolated.contains(cpu);
+        let suitable = |core: &CpuSet| {
+            let is_alike = core.iter().all(|to| is_isolated(to) == is_isolated(cpu));
+            core.iter().find(|to| is_alike && cpuset.is_none_or(|cpus| cpus.contains(*to)))
+        };
+        let target = free.iter().enumerate().find_map(|(at, core)| Some((at, suitable(core)?)));
+        let target = target.map(|(at, to)| {
+            free.remove(at);
+            to
+        });
         let finding = rule.fail(
             task_name(task),
             format!("pinned to CPU {cpu}, {:.0} % CPU; its sibling(s) {others} {beside:.0} % busy", task.cpu_pct),
-            "two busy threads of one core get some 50 to 65 % of its speed each",
+            "while both threads of a core work, each gets some 50 to 65 % of its speed",
             match target {
                 Some(target) => format!("taskset -pc {target} {}   # a core that is idle now", task.id.tid),
-                None => format!("# every core that it may use is in use; for this task's sake: echo 0 > /sys/devices/system/cpu/cpu{}/online", others.first().unwrap_or(cpu)),
+                None => format!("# no idle core is left that it may use; for this task's sake: echo 0 > /sys/devices/system/cpu/cpu{}/online", others.first().unwrap_or(cpu)),
             },
         );
         findings.push(finding.severity(if target.is_some() { Severity::Warning } else { Severity::Info }));
@@ -111,6 +125,44 @@ mod tests {
         assert!(fix.starts_with("taskset -pc 2 100 "), "{fix}");
         world.observation.groups[group as usize].cpuset = Some("0,3".parse().unwrap());
         assert_eq!(world.only("smt-pinned").severity, Severity::Info);
+    }
+
+    #[test]
+    fn what_is_not_read_is_not_idle() {
+        let mut world = World::smt(2);
+        world.task("a", 100.0).cpu(0).affinity("0");
+        // Of core 1 only CPU 1 is known.
+        world.busy(&[100.0, 0.0, 90.0]);
+        let finding = world.only("smt-pinned");
+        assert!(finding.severity == Severity::Info && !finding.fix.unwrap().contains("taskset"));
+        world.busy(&[100.0, 0.0]);
+        assert_eq!(world.only("smt-pinned").status, Status::Unknown, "its sibling, CPU 2");
+    }
+
+    #[test]
+    fn any_thread_of_an_idle_core_is_offered_that_the_task_may_use() {
+        // Cores are CPUs 0 and 2, 1 and 3.
+        let mut world = World::smt(2);
+        let group = world.group("/web", 1024);
+        world.observation.groups[group as usize].cpuset = Some("0,2-3".parse().unwrap());
+        world.busy(&[100.0, 0.0, 90.0, 0.0]);
+        world.task("a", 100.0).cpu(0).affinity("0").in_group(group);
+        let fix = world.only("smt-pinned").fix.unwrap();
+        assert!(fix.starts_with("taskset -pc 3 100 "), "{fix}");
+    }
+
+    #[test]
+    fn a_task_on_an_isolated_cpu_stays_on_one() {
+        // Cores are CPUs 0 and 3, 1 and 4, 2 and 5.
+        let fix = |isolated: &str| {
+            let mut world = World::smt(3).isolated(isolated);
+            world.busy(&[100.0, 0.0, 0.0, 90.0, 0.0, 0.0]);
+            world.task("poll", 100.0).cpu(0).affinity("0");
+            world.only("smt-pinned").fix.unwrap()
+        };
+        assert!(fix("0,2-3,5").starts_with("taskset -pc 2 100 "), "{}", fix("0,2-3,5"));
+        assert!(fix("1,4").starts_with("taskset -pc 2 100 "), "{}", fix("1,4"));
+        assert!(fix("0,3").starts_with("# no idle core is left that it may use"), "{}", fix("0,3"));
     }
 
     #[test]
