@@ -19,7 +19,9 @@ const PARTITION_DEPTH: usize = 3;
 /// A file that exists and is unreadable or malformed; neither `/sys` nor `/proc/stat`.
 pub fn read_topology(root: &Root) -> Result<Topology, ObserveError> {
     let list = |name: &str| sysfs::read_list(root, &format!("{CPU_DIR}/{name}"));
-    let online = match list("online")? {
+    let listed = list("online")?;
+    let has_sysfs = listed.is_some();
+    let online = match listed {
         Some(online) => online,
         None => proc_stat::read(root)?.cpus.iter().map(|times| times.cpu).collect(),
     };
@@ -31,6 +33,8 @@ pub fn read_topology(root: &Root) -> Result<Topology, ObserveError> {
     let cmdline = root.read_optional("proc/cmdline")?.unwrap_or_default();
     let nohz_full = match list("nohz_full")? {
         Some(cpus) => cpus,
+        // A kernel that does not list them in its sysfs is built without CONFIG_NO_HZ_FULL, and ignores the parameter.
+        None if has_sysfs => CpuSet::new(),
         None => parameter(&cmdline, "nohz_full", &possible),
     };
     // The kernel offloads the RCU callbacks of every nohz_full CPU too.

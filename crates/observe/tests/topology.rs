@@ -23,6 +23,15 @@ fn two_sockets_with_smt_and_isolated_cpus() {
 }
 
 #[test]
+fn a_kernel_without_nohz_full_ignores_the_parameter() {
+    let tree = numa_host();
+    tree.remove("sys/devices/system/cpu/nohz_full");
+    let topology = read_topology(&tree.root()).unwrap();
+    assert!(topology.nohz_full.is_empty() && !topology.cpus[26].nohz_full);
+    assert_eq!(topology.rcu_nocbs.to_string(), "2,4,26", "it has a parameter of its own");
+}
+
+#[test]
 fn an_offline_cpu_is_there_without_a_place() {
     let tree = numa_host();
     tree.file("sys/devices/system/cpu/online", "0-46\n").remove("sys/devices/system/cpu/cpu47/topology");
