@@ -6,6 +6,7 @@ mod page;
 mod picture;
 mod text;
 
+use evenkeel_base::is_at_or_below;
 use serde::Serialize;
 
 pub use advice::{Advice, Facts, advise};
@@ -258,6 +259,27 @@ impl Target {
     /// The quota that held it back for longest.
     pub fn worst_quota(&self) -> Option<&ThrottledBy> {
         self.throttled_by.iter().max_by(|a, b| a.seconds.unwrap_or(0.0).total_cmp(&b.seconds.unwrap_or(0.0)))
+    }
+
+    /// For how long its quotas held it back, seconds: at least, and at most. Where one cgroup is in another that has a quota, too,
+    /// both may have held it back at once: at least for as long as one of them did, the outer or all those in it together. Outer
+    /// cgroups come before those in them.
+    pub fn held_back_s(&self) -> (f64, f64) {
+        let rows = &self.throttled_by;
+        let seconds = |row: &ThrottledBy| row.seconds.unwrap_or(0.0);
+        let path =
+            |row: &ThrottledBy| row.cgroup.clone().unwrap_or_default().trim_end_matches('/').to_owned();
+        let mut inside = vec![0.0; rows.len()];
+        let mut least = 0.0;
+        for (at, row) in rows.iter().enumerate().rev() {
+            let held = seconds(row).max(inside[at]);
+            let outer = rows[..at].iter().rposition(|outer| is_at_or_below(&path(row), &path(outer)));
+            match outer {
+                Some(outer) => inside[outer] += held,
+                None => least += held,
+            }
+        }
+        (least, rows.iter().map(seconds).sum())
     }
 }
 

@@ -149,6 +149,27 @@ fn whose_weight_is_compared_is_whom_advice_names() {
 }
 
 #[test]
+fn quotas_within_each_other_hold_back_together_and_not_twice() {
+    let mut target = target();
+    let one = target.throttled_by.remove(0);
+    let mut held = |rows: &[(&str, f64)]| {
+        let row = |(path, seconds): &(&str, f64)| ThrottledBy {
+            cgroup: Some((*path).into()),
+            seconds: Some(*seconds),
+            ..one.clone()
+        };
+        target.throttled_by = rows.iter().map(row).collect();
+        target.held_back_s()
+    };
+    assert_eq!(held(&[]), (0.0, 0.0));
+    assert_eq!(held(&[("/a", 2.0), ("/ab", 3.0)]), (5.0, 5.0), "neither is in the other");
+    assert_eq!(held(&[("/a", 2.0), ("/a/b", 3.0)]), (3.0, 5.0));
+    // Of different threads, those of a cgroup's cgroups add up.
+    assert_eq!(held(&[("/a", 4.0), ("/a/b", 3.0), ("/a/c", 2.0)]), (5.0, 9.0));
+    assert_eq!(held(&[("/", 1.0), ("/a", 4.0), ("/a/b/c", 3.0), ("/d", 2.0)]), (6.0, 10.0));
+}
+
+#[test]
 fn spans_are_short() {
     let spans = [3.21, 12.0, 4100.0, 28_000.0, 1_250_000.0].map(span);
     assert_eq!(spans, ["3.2 us", "12 us", "4.1 ms", "28 ms", "1.25 s"]);

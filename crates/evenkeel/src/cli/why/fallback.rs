@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use evenkeel_base::{Observation, Sample, TaskView};
-use evenkeel_linux::cgroupfs;
 use evenkeel_report::why::{Split, Target, ThrottledBy};
 
 use super::document::{NS, Window, quota_of};
-use super::target::Aim;
+use super::target::{Aim, below};
 
 /// Fills in what counters tell. Threads that came or went in between are missing.
 pub(super) fn fill(target: &mut Target, window: &Window<'_>, aim: &Aim) {
@@ -44,7 +43,7 @@ pub(super) fn fill(target: &mut Target, window: &Window<'_>, aim: &Aim) {
         target.notes.push("this kernel does not count waits: they are part of the sleep".to_owned());
     }
     target.throttled_by = throttling(window, &groups);
-    let throttled = target.throttled_by.iter().filter_map(|by| by.seconds).fold(0.0, |sum, s| sum + s);
+    let (throttled, most) = target.held_back_s();
     let known = target.throttled_by.iter().all(|by| by.seconds.is_some());
     let shared = target.throttled_by.iter().filter(|by| by.seconds.is_some_and(|s| s > 0.0));
     let shared =
@@ -55,9 +54,15 @@ pub(super) fn fill(target: &mut Target, window: &Window<'_>, aim: &Aim) {
         ));
     } else if known {
         // A group's queues are throttled once, however many threads wait in them; run_delay includes it.
-        let throttled = throttled.min(split.waited_s);
+        let [throttled, most] = [throttled, most].map(|s| s.min(split.waited_s));
         split.waited_s -= throttled;
         split.throttled_s = Some(throttled);
+        if most > throttled {
+            target.notes.push(format!(
+                "quotas of cgroups within each other held it back, perhaps at once: by cpu.stat for {throttled:.3} s at \
+                 least, which is what is shown, and {most:.3} s at most"
+            ));
+        }
         if throttled > 0.0 {
             target.notes.push(
                 "throttled time is that of the group's queues (cpu.stat), which counts low and not by thread"
@@ -105,30 +110,14 @@ fn holds_others(observation: &Observation, aim: &Aim, path: &str) -> bool {
         .any(|task| aim.tasks.iter().all(|own| own.id.tgid != task.id.tgid))
 }
 
-/// Groups with a quota that were throttled meanwhile, the target's own and their ancestors.
+/// Groups with a quota that were throttled meanwhile, the target's own and their ancestors, which come first.
 fn throttling(window: &Window<'_>, groups: &BTreeSet<String>) -> Vec<ThrottledBy> {
-    let mut all = BTreeSet::new();
-    for group in groups {
-        let mut at = Some(group.as_str());
-        while let Some(path) = at {
-            all.insert(path);
-            at = cgroupfs::parent(path);
-        }
-    }
-    let find = |sample: &Sample, path: &str| sample.groups.iter().find(|group| group.path == path).cloned();
-    let mut list = Vec::new();
-    for path in all {
-        let mut row = quota_of(window, Some(path));
-        if row.quota_usec.is_none() {
-            continue;
-        }
-        let (old, new) = (find(window.before, path), find(window.after, path));
-        row.seconds = old
-            .zip(new)
-            .and_then(|(old, new)| Some(new.throttled_ns?.checked_sub(old.throttled_ns?)? as f64 * NS));
-        list.push(row);
-    }
-    list
+    let all = window.observation.groups.iter();
+    let rows = all.filter(|view| groups.iter().any(|group| below(group, &view.path))).map(|view| {
+        let seconds = view.throttled_pct.map(|pct| pct / 100.0 * window.observation.interval_s);
+        ThrottledBy { seconds, ..quota_of(window, Some(&view.path)) }
+    });
+    rows.filter(|row| row.quota_usec.is_some()).collect()
 }
 
 #[cfg(test)]
