@@ -1,7 +1,7 @@
 //! Container shares became fair weights on cgroup v2.
 
-use evenkeel_base::CpuShares;
 use evenkeel_base::facts::Unknown;
+use evenkeel_base::{CpuShares, is_kubepods};
 
 use crate::view::{group_name, list, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
@@ -24,7 +24,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             || observation
                 .groups
                 .get(group as usize)
-                .is_some_and(|g| g.path.ends_with("/kubepods.slice") || g.path == "/kubepods")
+                .is_some_and(|g| g.path.rsplit('/').next().is_some_and(is_kubepods))
     };
     let converted: Vec<u32> = (0..observation.groups.len() as u32).filter(|&group| owned(group)).collect();
     if converted.is_empty() {
@@ -114,6 +114,26 @@ mod tests {
         assert!(finding.consequence.unwrap().contains("28 %"));
         assert!(finding.fix.unwrap().starts_with("docker update --cpu-shares 2598 web"));
         assert_eq!(CpuShares::new(shares_for(100)).to_weight_linear().get(), 100);
+    }
+
+    #[test]
+    fn the_kubelets_own_cgroup_is_known_below_a_cgroup_root_too() {
+        for path in [
+            "/kubepods",
+            "/kubepods.slice",
+            "/foo/kubepods",
+            "/foo.slice/foo-kubepods.slice",
+            "/foo/kubepods.slice",
+        ] {
+            let mut world = World::v2(2);
+            let (pods, plain) = (world.group(path, 39), world.group("/foo/nginx.service", 100));
+            for group in [pods, plain] {
+                world.observation.groups[group as usize].parent = Some(0);
+            }
+            let finding = world.only("shares-conversion");
+            assert_eq!(finding.status, Status::Fail, "{path}");
+            assert!(finding.subject.contains(path), "{}", finding.subject);
+        }
     }
 
     #[test]
