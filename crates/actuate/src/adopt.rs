@@ -56,10 +56,12 @@ pub(crate) fn find<K: Kernel>(
     }
     let processes = by_process.keys().copied().collect();
     let mut born = kernel.tasks_born_since(since_ticks, &processes)?;
-    born.sort_by_key(|facts| (facts.id.start_time, facts.id.tid));
-    let processes = born.iter().filter(|f| f.id.tid == f.id.tgid).map(|f| (f.id.tgid, f)).collect();
-    let mut search = Search { kernel, processes, by_process, found: Found::default(), entries };
-    for facts in &born {
+    born.tasks.sort_by_key(|facts| (facts.id.start_time, facts.id.tid));
+    let unseen = born.unseen.map(|error| format!("descendants: {error}")).into_iter().collect();
+    let processes = born.tasks.iter().filter(|f| f.id.tid == f.id.tgid).map(|f| (f.id.tgid, f)).collect();
+    let mut search =
+        Search { kernel, processes, by_process, found: Found { unseen, ..Found::default() }, entries };
+    for facts in &born.tasks {
         if facts.kernel_thread || facts.id.tid == 1 {
             continue;
         }
@@ -281,7 +283,8 @@ impl<K: Kernel> Search<'_, K> {
                 _ => None,
             })
             .collect();
-        for other in self.kernel.tasks_born_since(0, &BTreeSet::new())? {
+        let born = self.kernel.tasks_born_since(0, &BTreeSet::new())?;
+        for other in born.tasks {
             let mate = other.process_group == facts.process_group && other.id.start_time < since_ticks;
             if !mate || known.contains(&other.id) {
                 continue;
@@ -292,7 +295,8 @@ impl<K: Kernel> Search<'_, K> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Some((original, since_ticks)))
+        // Who could not be looked at may be such a mate.
+        born.unseen.map_or(Ok(Some((original, since_ticks))), Err)
     }
 
     fn adopt(&mut self, seen: Seen<'_>, original: Setting, since_ticks: u64) -> Result<(), KernelError> {

@@ -30,7 +30,7 @@ use evenkeel_base::{
     BootId, CpuSet, GroupRef, HostScheduler, Knob, NetKnob, SchedAttr, Setting, Target, TaskId,
 };
 
-use crate::kernel::{Kernel, KernelError, Namespaces, TaskFacts};
+use crate::kernel::{Born, Kernel, KernelError, Namespaces, TaskFacts};
 use state::{State, Task};
 
 /// What unwinds through the actuator when the world stops: catch it with `std::panic::catch_unwind`.
@@ -179,6 +179,11 @@ impl World {
     /// Whether all cgroups can be seen from here.
     pub fn set_sees_every_cgroup(&self, sees: bool) {
         self.lock().sees_every_cgroup = sees;
+    }
+
+    /// From now on a task cannot be looked at where all of them are.
+    pub fn hide(&self, tid: u32) {
+        self.lock().hidden.insert(tid);
     }
 
     /// Looks at the world from other namespaces from now on.
@@ -422,10 +427,13 @@ impl Kernel for FakeKernel {
         &mut self,
         since_ticks: u64,
         _processes: &BTreeSet<u32>,
-    ) -> Result<Vec<TaskFacts>, KernelError> {
+    ) -> Result<Born, KernelError> {
         let state = self.begin()?;
         let young = state.tasks.values().filter(|t| t.facts.id.start_time >= since_ticks);
-        Ok(young.map(|t| TaskFacts { policy: Some(t.sched.policy), ..t.facts.clone() }).collect())
+        let (hidden, seen): (Vec<_>, Vec<_>) = young.partition(|t| state.hidden.contains(&t.facts.id.tid));
+        let facts = |t: &Task| TaskFacts { policy: Some(t.sched.policy), ..t.facts.clone() };
+        let error = || KernelError::Io { path: "stat".to_owned(), error: "cannot be read".to_owned() };
+        Ok(Born { tasks: seen.into_iter().map(facts).collect(), unseen: (!hidden.is_empty()).then(error) })
     }
 
     fn outlives_boot(&mut self, target: &Target, knob: Knob) -> bool {

@@ -67,6 +67,14 @@ pub struct TaskFacts {
     pub image: u64,
 }
 
+/// Threads that started since some time.
+#[derive(Debug, Default)]
+pub struct Born {
+    pub tasks: Vec<TaskFacts>,
+    /// Why not every thread could be looked at.
+    pub unseen: Option<KernelError>,
+}
+
 /// The kernel as actuation sees it. Methods that take a task's number do not check who it is: the caller does, before
 /// and after (see [`Kernel::identity`]).
 pub trait Kernel {
@@ -132,11 +140,7 @@ pub trait Kernel {
 
     /// Threads that started at or after `since_ticks`: main threads of every process, other threads of the processes
     /// named and of those that themselves started since.
-    fn tasks_born_since(
-        &mut self,
-        since_ticks: u64,
-        processes: &BTreeSet<u32>,
-    ) -> Result<Vec<TaskFacts>, KernelError>;
+    fn tasks_born_since(&mut self, since_ticks: u64, processes: &BTreeSet<u32>) -> Result<Born, KernelError>;
 
     /// Whether the owner of a cgroup (Docker) remembers a value written through it beyond a reboot.
     fn outlives_boot(&mut self, _target: &Target, _knob: Knob) -> bool {

@@ -34,7 +34,7 @@ mod value;
 
 pub use actuator::{Actuator, Moved, TemporaryPin, restore, restore_on};
 pub use error::ActuateError;
-pub use kernel::{Kernel, KernelError, Namespaces, TaskFacts};
+pub use kernel::{Born, Kernel, KernelError, Namespaces, TaskFacts};
 pub use linux::Linux;
 pub use medium::{
     FileMedium, Holder, LockHolder, Medium, OpenError, Survives, check_private, lock_file, lock_holder,

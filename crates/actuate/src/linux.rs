@@ -15,7 +15,7 @@ use evenkeel_linux::machine;
 use evenkeel_linux::sys::{self, DefaultSlice, RawSchedAttr};
 
 use crate::host::Files;
-use crate::kernel::{Kernel, KernelError, Namespaces, TaskFacts};
+use crate::kernel::{Born, Kernel, KernelError, Namespaces, TaskFacts};
 use crate::libvirt;
 use crate::owner::{Owners, Run, RunProgram, is_owners_answer};
 use group::Groups;
@@ -340,12 +340,8 @@ impl Kernel for Linux {
         proc::last_pid()
     }
 
-    fn tasks_born_since(
-        &mut self,
-        since_ticks: u64,
-        processes: &BTreeSet<u32>,
-    ) -> Result<Vec<TaskFacts>, KernelError> {
-        proc::born_since(since_ticks, processes)
+    fn tasks_born_since(&mut self, since_ticks: u64, processes: &BTreeSet<u32>) -> Result<Born, KernelError> {
+        proc::born_since("/proc", since_ticks, processes)
     }
 
     fn outlives_boot(&mut self, target: &Target, knob: Knob) -> bool {

@@ -314,6 +314,21 @@ fn whose_parent_ends_meanwhile_is_an_orphan_or_unseen() {
 }
 
 #[test]
+fn who_could_not_be_looked_at_is_unseen_and_no_reason_to_adopt_others() {
+    let (world, id) = world();
+    let entries = [tuned(&world, id, nice(3), batch(5))];
+    fork(&world, 10, 100);
+    fork(&world, 10, 101);
+    world.hide(101);
+    let found = find(&mut kernel(&world), &entries, 0).unwrap();
+    assert_eq!((found.entries.len(), found.unseen.len()), (1, 1), "{found:?}");
+    // 12 could have passed on what every task has, were it not hidden.
+    let hidden = |world: &World, _: &mut Vec<Entry>| world.hide(12);
+    assert_eq!(ordinary(|_, _| {}), [(100, nice(3))]);
+    assert_eq!(ordinary(hidden), []);
+}
+
+#[test]
 fn ancestors_are_followed_upwards_once_and_not_for_ever() {
     let of = |world: &World, tid: u32| {
         let mut kernel = kernel(world);

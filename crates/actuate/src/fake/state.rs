@@ -49,6 +49,8 @@ pub(super) struct State {
     pub(super) until_boot: BTreeSet<GroupRef>,
     pub(super) namespaces: Namespaces,
     pub(super) sees_every_cgroup: bool,
+    /// Tasks that cannot be looked at where all of them are.
+    pub(super) hidden: BTreeSet<u32>,
     pub(super) links: BTreeMap<String, u64>,
     pub(super) net: BTreeMap<NetKnob, String>,
     pub(super) scheduler: HostScheduler,

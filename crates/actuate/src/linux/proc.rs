@@ -7,7 +7,7 @@ use evenkeel_base::{CpuSet, SchedPolicy, TaskId};
 use evenkeel_linux::pid_stat::{self, PidStat};
 
 use super::of_file;
-use crate::kernel::{KernelError, TaskFacts};
+use crate::kernel::{Born, KernelError, TaskFacts};
 
 /// Names of processes known to take in orphans: users' managers and containers' monitors.
 const REAPERS: [&str; 4] = ["systemd", "containerd-shim", "conmon", "podman"];
@@ -55,7 +55,7 @@ pub(super) fn facts(tid: u32) -> Result<TaskFacts, KernelError> {
         .lines()
         .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
         .ok_or(KernelError::Gone)?;
-    let mut facts = facts_in(tgid, tid)?.ok_or(KernelError::Gone)?;
+    let mut facts = facts_in("/proc", tgid, tid)?.ok_or(KernelError::Gone)?;
     let first_of_namespace = String::from_utf8_lossy(&status).lines().any(|line| {
         line.strip_prefix("NSpid:").is_some_and(|l| l.split_ascii_whitespace().last() == Some("1"))
     });
@@ -63,8 +63,8 @@ pub(super) fn facts(tid: u32) -> Result<TaskFacts, KernelError> {
     Ok(facts)
 }
 
-fn facts_in(tgid: u32, tid: u32) -> Result<Option<TaskFacts>, KernelError> {
-    let dir = format!("/proc/{tgid}/task/{tid}");
+fn facts_in(proc: &str, tgid: u32, tid: u32) -> Result<Option<TaskFacts>, KernelError> {
+    let dir = format!("{proc}/{tgid}/task/{tid}");
     let Some(stat) = read_stat(&format!("{dir}/stat"))? else { return Ok(None) };
     let cgroup = read(&format!("{dir}/cgroup")).ok().flatten().unwrap_or_default();
     Ok(Some(TaskFacts {
@@ -110,22 +110,32 @@ fn numbers(dir: &str) -> Result<Vec<u32>, KernelError> {
     Ok(found)
 }
 
-pub(super) fn born_since(since: u64, processes: &BTreeSet<u32>) -> Result<Vec<TaskFacts>, KernelError> {
-    let mut born = Vec::new();
-    for tgid in numbers("/proc")? {
-        let Ok(Some(stat)) = read_stat(&format!("/proc/{tgid}/stat")) else { continue };
+pub(super) fn born_since(proc: &str, since: u64, processes: &BTreeSet<u32>) -> Result<Born, KernelError> {
+    let mut born = Born::default();
+    for tgid in numbers(proc)? {
+        let Some(stat) = seen(read_stat(&format!("{proc}/{tgid}/stat")), &mut born.unseen) else { continue };
         let young = stat.start_time >= since;
         if stat.kernel_thread || !(young || processes.contains(&tgid)) {
             continue;
         }
-        for tid in numbers(&format!("/proc/{tgid}/task"))? {
-            match facts_in(tgid, tid) {
-                Ok(Some(facts)) if facts.id.start_time >= since => born.push(facts),
-                _ => {}
-            }
+        for tid in numbers(&format!("{proc}/{tgid}/task"))? {
+            let facts = seen(facts_in(proc, tgid, tid), &mut born.unseen);
+            born.tasks.extend(facts.filter(|facts| facts.id.start_time >= since));
         }
     }
     Ok(born)
+}
+
+/// What was found, if anything. Whom `hidepid=1` hides from evenkeel, evenkeel neither changes nor restores.
+fn seen<T>(found: Result<Option<T>, KernelError>, unseen: &mut Option<KernelError>) -> Option<T> {
+    match found {
+        Ok(found) => found,
+        Err(KernelError::Gone | KernelError::Denied(_)) => None,
+        Err(error) => {
+            unseen.get_or_insert(error);
+            None
+        }
+    }
 }
 
 #[cfg(test)]
@@ -144,10 +154,33 @@ mod tests {
             assert_eq!((thread.id.tid, thread.id.tgid), (tid, std::process::id()));
             assert!(thread.busy);
             let since = thread.id.start_time;
-            assert!(born_since(since, &BTreeSet::from([std::process::id()])).unwrap().contains(&thread));
+            let born = born_since("/proc", since, &BTreeSet::from([std::process::id()])).unwrap();
+            assert!(born.tasks.contains(&thread) && born.unseen.is_none(), "{born:?}");
         })
         .join()
         .unwrap();
         assert_eq!(facts(u32::MAX >> 3), Err(KernelError::Gone));
+    }
+
+    #[test]
+    fn whose_stat_cannot_be_read_is_unseen_and_hides_no_one() {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let proc = tempfile::tempdir().unwrap();
+        let make = |path: &str, text: &str| {
+            let path = proc.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        make("8/stat", &stat);
+        make("8/task/8/stat", &stat);
+        let born = || born_since(proc.path().to_str().unwrap(), 0, &BTreeSet::new()).unwrap();
+        // One ended after its name was read.
+        std::fs::create_dir(proc.path().join("7")).unwrap();
+        assert!(born().tasks.len() == 1 && born().unseen.is_none(), "{:?}", born());
+        make("8/task/9/stat", "9 (half");
+        assert!(born().tasks.len() == 1 && born().unseen.is_some(), "{:?}", born());
+        std::fs::remove_file(proc.path().join("8/task/9/stat")).unwrap();
+        make("7/stat", "7 (half");
+        assert!(born().tasks.len() == 1 && born().unseen.is_some(), "{:?}", born());
     }
 }
