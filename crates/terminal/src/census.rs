@@ -150,8 +150,21 @@ impl Census {
                 numbers.throttled = observation.held_back_itself(at, numbers.wait);
             }
         }
+        census.ask_about_the_root_alone();
         census.cpus(observation);
         census
+    }
+
+    /// `cgroup:/` is the whole host: it stands for the tasks in the root cgroup itself where nobody else is.
+    fn ask_about_the_root_alone(&mut self) {
+        let root = Key::Service("/".to_owned());
+        let is_other =
+            |item: &Item| item.parent.is_none() && item.key != root && !matches!(item.key, Key::Kernel);
+        if let Some(at) = self.by_key.get(&root).copied()
+            && self.items.iter().any(is_other)
+        {
+            self.items[at].target = None;
+        }
     }
 
     pub fn add_networks(&mut self, networks: &NetworkRates) {
@@ -374,6 +387,19 @@ mod tests {
         assert_eq!(target(&Key::Process(100, 7)).as_deref(), Some("pid:100"));
         assert_eq!(target(&Key::Kernel), None);
         assert_eq!(target(&Key::Process(2, 7)), None);
+    }
+
+    #[test]
+    fn the_root_cgroup_is_asked_about_where_it_is_the_whole_host() {
+        let target = |observation: &Observation| {
+            Census::new(observation).get(&Key::Service("/".into())).and_then(|item| item.target.clone())
+        };
+        let mut observation = look().observation;
+        observation.tasks[4].group = Some(0);
+        assert_eq!(target(&observation), None, "pods and machines are not what the line shows");
+        observation.tasks.retain(|task| task.group == Some(0));
+        (observation.containers, observation.pods, observation.vms) = Default::default();
+        assert_eq!(target(&observation).as_deref(), Some("cgroup:/"));
     }
 
     #[test]

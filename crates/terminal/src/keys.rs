@@ -164,7 +164,10 @@ impl Model {
         match item.target.clone() {
             Some(target) => self.ask_about(target),
             None => {
-                self.note = Some("why looks at no kernel threads and no CPUs".to_owned());
+                self.note = Some(match item.key {
+                    Key::Service(_) => "cgroup:/ is the whole host: choose a process of this line".to_owned(),
+                    _ => "why looks at no kernel threads and no CPUs".to_owned(),
+                });
                 Vec::new()
             }
         }
