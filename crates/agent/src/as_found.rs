@@ -26,6 +26,10 @@ pub fn as_found<'a>(
             group.raw_weight = Some(*raw);
             group.load_weight = Some(load_weight(*raw, group.v2));
         }
+        let idle = Some(Setting::GroupIdle(group.idle));
+        if let Some(Setting::GroupIdle(idle)) = found(&target, Knob::GroupIdle, idle) {
+            group.idle = *idle;
+        }
         if let Some(Setting::Quota(quota)) = found(&target, Knob::Quota, group.quota.map(Setting::Quota)) {
             group.quota = Some(*quota);
         }
@@ -37,7 +41,7 @@ pub fn as_found<'a>(
 mod tests {
     use evenkeel_actuate::fake::{Event, FakeKernel, FakeMedium, World};
     use evenkeel_actuate::{Actuator, Options, Originals};
-    use evenkeel_base::{Change, IDLE_LOAD_WEIGHT, Nice, Plan, SchedAttr, TaskView};
+    use evenkeel_base::{Change, Nice, Plan, SchedAttr, TaskView};
 
     use super::*;
     use crate::testing;
@@ -116,7 +120,7 @@ mod tests {
             let groups = [("/", None), ("/left", Some(0)), ("/told", Some(0)), ("/unit", Some(0))];
             let mut seen = testing::observation(&groups);
             for group in &mut seen.groups[1..] {
-                (group.raw_weight, group.load_weight) = (Some(1), Some(IDLE_LOAD_WEIGHT));
+                (group.raw_weight, group.idle) = (Some(1), true);
             }
             seen.tasks = vec![TaskView { id, sched: Some(nice), ..testing::task(70, "job", 0) }];
             seen.tasks.extend([1, 2, 3].map(|group| testing::task(60 + group, "job", group)));

@@ -123,7 +123,7 @@ pub(crate) fn was_told(task: &TaskView, observation: &Observation) -> Option<boo
 
 /// The highest cgroup from this one on that is idle as a whole.
 fn idle_above(observation: &Observation, group: u32) -> Option<(u32, &GroupView)> {
-    let idle = |group: &&GroupView| group.v2 && group.parent.is_some() && group.is_idle();
+    let idle = |group: &&GroupView| group.v2 && group.parent.is_some() && group.idle;
     let above = observation.path_to_root(group);
     above.filter_map(|at| Some((at, observation.groups.get(at as usize).filter(idle)?))).last()
 }
@@ -155,7 +155,7 @@ pub fn all(observation: &Observation, trusted: &Trusted) -> BTreeMap<String, Der
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{ContainerView, GroupRef, IDLE_LOAD_WEIGHT, Nice, PodView, SchedAttr, load_weight};
+    use evenkeel_base::{ContainerView, GroupRef, Nice, PodView, SchedAttr, load_weight};
 
     use super::*;
     use crate::scope::Scope;
@@ -224,12 +224,13 @@ mod tests {
     #[test]
     fn a_cgroup_that_was_made_idle_may_wait() {
         let mut host = observation();
-        host.groups[6].load_weight = Some(IDLE_LOAD_WEIGHT);
+        host.groups[6].idle = true;
         let idle = ("/system.slice/web.service".to_owned(), "cpu.idle (CPUWeight=idle)".to_owned());
         assert_eq!(told_to_wait(&host)[0], idle);
         host.groups[6].v2 = false;
         assert!(!told_to_wait(&host).contains(&idle));
-        (host.groups[6].v2, host.groups[6].load_weight) = (true, Some(load_weight(1, true)));
+        let group = &mut host.groups[6];
+        (group.v2, group.idle, group.load_weight) = (true, false, Some(load_weight(1, true)));
         assert!(!told_to_wait(&host).contains(&idle), "the least weight is not told apart from others");
     }
 

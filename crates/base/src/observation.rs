@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::text::is_or_begins;
-use crate::{CpuQuota, CpuSet, GroupRef, IDLE_LOAD_WEIGHT, SchedAttr, TaskId, Topology};
+use crate::{CpuQuota, CpuSet, GroupRef, SchedAttr, TaskId, Topology};
 
 /// The host over one interval.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -166,6 +166,10 @@ pub struct GroupView {
     pub parent: Option<u32>,
     /// The scheduler's load weight (1024 is the default), from `cpu.weight` or `cpu.shares`.
     pub load_weight: Option<u64>,
+    /// Whether it is idle as a whole (`cpu.idle`). What its weight's file shows then differs by kernel, and 3 shares of v1, which a
+    /// pod that requests 3m has, are the same load weight.
+    #[serde(default)]
+    pub idle: bool,
     /// The number as the file has it: `cpu.weight` on v2, `cpu.shares` on v1.
     pub raw_weight: Option<u64>,
     /// Whether the files are those of cgroup v2.
@@ -185,12 +189,6 @@ impl GroupView {
     /// A cgroup of which no more than this is known.
     pub fn of(path: impl Into<String>, parent: Option<u32>, v2: bool) -> Self {
         Self { path: path.into(), parent, v2, ..Self::default() }
-    }
-
-    /// Whether it is idle as a whole (`cpu.idle`). What its file shows then differs by kernel; but for 3 shares of v1, set by hand,
-    /// nobody else has that load weight.
-    pub fn is_idle(&self) -> bool {
-        self.load_weight == Some(IDLE_LOAD_WEIGHT)
     }
 
     /// What changes name it by.

@@ -82,6 +82,8 @@ pub struct CpuLimits {
     pub raw_weight: Option<u64>,
     /// The scheduler's load weight: shares as they are, `weight * 1024 / 100`, [`IDLE_LOAD_WEIGHT`] for `cpu.idle` groups.
     pub load_weight: Option<u64>,
+    /// `cpu.idle`.
+    pub idle: bool,
     pub quota: Option<CpuQuota>,
 }
 
@@ -126,7 +128,7 @@ pub fn read_cpu_limits(root: &Root, cpu: &Hierarchy, path: &str) -> Result<CpuLi
         _ if idle => Some(IDLE_LOAD_WEIGHT),
         raw => raw.map(|raw| load_weight(raw, cpu.v2)),
     };
-    Ok(CpuLimits { raw_weight, load_weight, quota })
+    Ok(CpuLimits { raw_weight, load_weight, idle, quota })
 }
 
 /// Effective CPUs of a group: its own file or, where the controller is not enabled, the nearest ancestor's.
@@ -198,6 +200,10 @@ mod tests {
             ("cpu/a/cpu.shares", "512\n"),
             ("cpu/a/cpu.cfs_quota_us", "-1\n"),
             ("cpu/a/cpu.cfs_period_us", "100000\n"),
+            ("cpu/idle/cpu.shares", "3\n"),
+            ("cpu/idle/cpu.idle", "1\n"),
+            ("cpu/3m/cpu.shares", "3\n"),
+            ("cpu/3m/cpu.idle", "0\n"),
             ("two/a/cpu.weight", "50\n"),
             ("two/a/cpu.max", "20000 100000\n"),
             ("two/a/cpu.max.burst", "7\n"),
@@ -213,7 +219,10 @@ mod tests {
         let a = read_cpu_limits(&root, &v2, "/a").unwrap();
         assert_eq!((a.raw_weight, a.load_weight), (Some(50), Some(512)));
         assert_eq!(a.quota.map(|q| (q.pct(), q.burst_usec)), Some((Some(20.0), 7)));
-        assert_eq!(read_cpu_limits(&root, &v2, "/idle").unwrap().load_weight, Some(3));
+        for (hierarchy, path, idle) in [(&v2, "/idle", true), (&v1, "/idle", true), (&v1, "/3m", false)] {
+            let limits = read_cpu_limits(&root, hierarchy, path).unwrap();
+            assert_eq!((limits.load_weight, limits.idle), (Some(3), idle), "{path}");
+        }
         assert_eq!(read_cpu_limits(&root, &v2, "/gone").unwrap(), CpuLimits::default());
         let error = read_cpu_limits(&root, &v2, "/bad").unwrap_err().to_string();
         assert!(error.contains("two/bad/cpu.max:1: expected"), "{error}");

@@ -19,6 +19,7 @@ const KEEP_OPEN: usize = 2000;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Limits {
     pub load_weight: Option<u64>,
+    pub idle: bool,
     pub raw_weight: Option<u64>,
     pub quota: Option<CpuQuota>,
     pub cpuset: Option<CpuSet>,
@@ -157,6 +158,7 @@ fn read_limits(
     });
     Limits {
         load_weight: cpu_limits.load_weight,
+        idle: cpu_limits.idle,
         raw_weight: cpu_limits.raw_weight,
         quota: cpu_limits.quota,
         cpuset: effective,

@@ -273,6 +273,7 @@ fn group_view(
         path: path.to_owned(),
         parent: evenkeel_linux::cgroupfs::parent(path).and_then(|parent| index.get(parent).copied()),
         load_weight: limits.load_weight,
+        idle: limits.idle,
         raw_weight: limits.raw_weight,
         v2,
         quota: limits.quota,

@@ -1,7 +1,7 @@
 //! System services keep their turn next to all pods together (kubernetes#139790).
 
 use evenkeel_base::facts::Unknown;
-use evenkeel_base::{GroupView, TaskView, is_kubepods};
+use evenkeel_base::{TaskView, is_kubepods};
 
 use crate::view::{demand_pct, group_name, is_throttled, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
@@ -35,7 +35,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let by_parent = siblings(observation);
     let beside = parent.and_then(|parent| by_parent.get(&parent)).into_iter().flatten();
     let findings = beside
-        .filter(|at| **at != pods && !groups.get(**at as usize).is_some_and(GroupView::is_idle))
+        .filter(|at| **at != pods && !groups.get(**at as usize).is_some_and(|group| group.idle))
         .filter_map(|at| {
             let weighs = weight(*at).filter(|weighs| weighs * PART <= pods_weigh)?;
             let got = observation.group_cpu_pct(*at);
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn who_was_made_idle_is_outweighed_on_purpose() {
         let mut world = world(4096, 40.0);
-        world.observation.groups[2].load_weight = Some(evenkeel_base::IDLE_LOAD_WEIGHT);
+        world.observation.groups[2].idle = true;
         assert_eq!(world.only("kubepods-weight").status, Status::Pass);
     }
 

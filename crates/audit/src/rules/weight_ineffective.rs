@@ -1,8 +1,8 @@
 //! A weight somebody set can act.
 
+use evenkeel_base::CpuSet;
 use evenkeel_base::facts::Unknown;
 use evenkeel_base::text::count;
-use evenkeel_base::{CpuSet, GroupView};
 
 use crate::view::{ACTIVE_PCT, HUNGRY_PCT, ancestors, competing, demand_pct, group_name, list, siblings};
 use crate::{Finding, Input, Rule, Severity, fix};
@@ -38,7 +38,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let total: f64 = own_weight + groups.sum::<f64>();
         // What they divide: the CPUs that any of them may use, and no more than quotas from their parent on leave.
         // Who was made idle has no part in it.
-        let sharing = || busy.iter().filter(|(group, _)| !view(*group).is_some_and(GroupView::is_idle));
+        let sharing = || busy.iter().filter(|(group, _)| !view(*group).is_some_and(|view| view.idle));
         let of_groups = sharing().map(|(group, _)| view(*group)?.cpuset.as_ref());
         let of_tasks = own().map(|task| task.affinity.as_ref());
         let together =
@@ -159,14 +159,12 @@ mod tests {
                 world.quota(parent, usec, 100_000, None);
             }
             // The last of them was made idle, and has no part in it.
-            for (path, weight, cpus) in [
-                ("/pod/a", 2048, cpus),
-                ("/pod/b", 1024, cpus),
-                ("/pod/c", evenkeel_base::IDLE_LOAD_WEIGHT, "0-7"),
-            ] {
+            for (path, weight, cpus) in [("/pod/a", 2048, cpus), ("/pod/b", 1024, cpus), ("/pod/c", 3, "0-7")]
+            {
                 let group = world.group(path, weight);
                 let view = &mut world.observation.groups[group as usize];
                 (view.parent, view.cpuset) = (Some(parent), Some(set(cpus)));
+                view.idle = path == "/pod/c";
                 world.task(path, 60.0).wait(40.0).in_group(group);
                 world.task(path, 60.0).wait(40.0).in_group(group);
             }
@@ -182,8 +180,10 @@ mod tests {
     #[test]
     fn who_was_made_idle_has_no_weight_to_act() {
         let mut world = world(3, ("0", "1"));
+        world.observation.groups[1].idle = true;
         assert_eq!(world.only("weight-ineffective").status, Status::Pass);
-        world.observation.groups[1].load_weight = Some(2);
+        // A pod that requests 3m, on cgroup v1.
+        world.observation.groups[1].idle = false;
         assert_eq!(world.only("weight-ineffective").status, Status::Fail);
     }
 

@@ -27,7 +27,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             |group: u32| observation.containers.iter().any(|c| c.group == Some(group) && c.is_sandbox());
         for &group in children.iter().filter(|group| !is_sandbox(**group)) {
             // Who was made idle is to wait for the others.
-            let view = observation.groups.get(group as usize).filter(|view| !view.is_idle());
+            let view = observation.groups.get(group as usize).filter(|view| !view.idle);
             let Some(view) = view else { continue };
             match view.load_weight {
                 Some(weight) => {
@@ -139,7 +139,7 @@ mod tests {
         let (idle, other) = (world.group("/idle", 1), world.group("/other", 100));
         world.task("x", 1.0).wait(90.0).in_group(idle);
         world.task("y", 99.0).in_group(other);
-        world.observation.groups[idle as usize].load_weight = Some(evenkeel_base::IDLE_LOAD_WEIGHT);
+        world.observation.groups[idle as usize].idle = true;
         assert_eq!(world.only("weights-spread").status, Status::Pass);
     }
 

@@ -162,11 +162,11 @@ fn weights_follow_the_loads_of_sibling_groups() {
 fn an_idle_group_has_no_weight_to_set_and_is_no_measure_for_the_others() {
     let groups = [("/", None), ("/a", Some(0)), ("/b", Some(0)), ("/idle", Some(0))];
     let mut observation = host(2, &groups, &[(10.0, 10.0, 1), (40.0, 10.0, 2), (90.0, 0.0, 3)]);
-    observation.groups[3].load_weight = Some(evenkeel_base::IDLE_LOAD_WEIGHT);
+    observation.groups[3].idle = true;
     let plan = plan_named("weights", &scene(&observation, Features::default())).unwrap();
     let weights: Vec<_> = plan.changes.iter().map(|c| c.to.clone()).collect();
     assert_eq!(weights, [Setting::Weight(512), Setting::Weight(2048)]);
-    observation.groups[2].load_weight = Some(evenkeel_base::IDLE_LOAD_WEIGHT);
+    observation.groups[2].idle = true;
     assert!(plan_named("weights", &scene(&observation, Features::default())).is_none(), "with nobody");
 }
 

@@ -61,7 +61,7 @@ fn by_group(
     }
     let mut changes: Vec<Change> = own_tops(scene)
         .map(|index| &scene.observation.groups[index as usize])
-        .filter(|group| !group.is_idle())
+        .filter(|group| !group.idle)
         .map(|group| {
             let target = Target::Group(group.reference());
             Change { target, to: to(group), why: "cgroup of background work alone".to_owned() }

@@ -44,7 +44,7 @@ pub(super) fn weights(scene: &Scene<'_>) -> Option<Vec<Change>> {
             continue;
         };
         // The root group has no weight, and the kernel takes none for an idle one (`sched_group_set_shares`).
-        let movable = group.parent.is_some() && group.raw_weight.is_some() && !group.is_idle();
+        let movable = group.parent.is_some() && group.raw_weight.is_some() && !group.idle;
         if movable && scene.own.get(index as usize) == Some(&true) {
             contests.entry(group.parent).or_default().push((index, ours.load_pct));
         }

@@ -56,7 +56,7 @@ fn background_work_yields_by_its_highest_own_cgroups_and_by_task_elsewhere() {
 fn a_cgroup_that_is_idle_already_is_not_told_to_yield() {
     let groups = [("/", None), ("/idle", Some(0)), ("/batch", Some(0))];
     let mut observation = host(2, &groups, &[(60.0, 5.0, 1), (20.0, 10.0, 2), (30.0, 10.0, 0)]);
-    observation.groups[1].load_weight = Some(evenkeel_base::IDLE_LOAD_WEIGHT);
+    observation.groups[1].idle = true;
     let features = Features { background: true, ..Features::MODERN };
     let proposed = |background: &[u32]| -> Vec<String> {
         let scene = Scene::new(&observation, features, |task| background.contains(&task.id.tid));
