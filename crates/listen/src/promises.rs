@@ -26,7 +26,9 @@ const STATES: [PromiseState; 6] = [
 enum Kind {
     /// CPU: `got` is in percent of one CPU.
     Guarantee,
-    /// Short waits: `got` is the 99th percentile in ms.
+    /// A guarantee of short waits: `got` is the 99th percentile in ms.
+    Waits,
+    /// The same of a service that is protected, which may have the name of such a guarantee.
     Service,
 }
 
@@ -51,7 +53,7 @@ impl Promises {
                 true => (one.promised_wait_p99_ms, one.wait_p99_ms),
                 false => (one.promised_pct, one.got_pct),
             };
-            let kind = if waits { Kind::Service } else { Kind::Guarantee };
+            let kind = if waits { Kind::Waits } else { Kind::Guarantee };
             self.push((kind, &one.name), bound, (at_ms, got, one.state));
         }
         for one in services {
@@ -87,8 +89,8 @@ impl Promises {
 
     /// The document `evenkeel.promises/v1`.
     pub fn document(&self) -> Value {
-        let of = |kind: Kind| -> Vec<Value> {
-            let some = self.0.iter().filter(|((one, _), _)| *one == kind);
+        let of = |kinds: &[Kind]| -> Vec<Value> {
+            let some = self.0.iter().filter(|((kind, _), _)| kinds.contains(kind));
             some.map(|((_, name), course)| {
                 let moments = course.moments.iter().map(|(at, got, state)| {
                     let state = STATES.iter().position(|one| one == state);
@@ -102,7 +104,7 @@ impl Promises {
         };
         json!({
             "schema": "evenkeel.promises/v1", "fields": ["at_ms", "got", "state"], "states": STATES,
-            "guarantees": of(Kind::Guarantee), "services": of(Kind::Service),
+            "guarantees": of(&[Kind::Guarantee]), "services": of(&[Kind::Waits, Kind::Service]),
         })
     }
 
@@ -111,6 +113,7 @@ impl Promises {
         let promises = self.0.iter().map(|((kind, name), course)| {
             let (title, unit) = match kind {
                 Kind::Guarantee => (format!("guarantee {name}"), "got, % of one CPU"),
+                Kind::Waits => (format!("guarantee {name}"), "wait p99, ms"),
                 Kind::Service => (format!("service {name}"), "wait p99, ms"),
             };
             let moments = course
@@ -145,6 +148,32 @@ mod tests {
         // The clock was set back.
         promises.add(1500, &[guarantee("a", Some(9.0), PromiseState::Kept)], &[]);
         assert_eq!(promises.document()["guarantees"][0]["moments"], json!([[1000, 20.0, 1], [1500, 9.0, 1]]));
+    }
+
+    #[test]
+    fn a_guarantee_of_short_waits_and_a_service_of_its_name_are_two() {
+        let mut promises = Promises::default();
+        let waits = GuaranteeStatus {
+            promised_pct: None,
+            promised_wait_p99_ms: Some(5.0),
+            wait_p99_ms: Some(1.0),
+            ..guarantee("container:web", None, PromiseState::Kept)
+        };
+        let service = ProtectedStatus {
+            name: "container:web".to_owned(),
+            bound_ms: Some(2.0),
+            p99_ms: Some(1.0),
+            ..Default::default()
+        };
+        promises.add(1000, &[waits], &[service]);
+        let document = promises.document();
+        let services = document["services"].as_array().unwrap();
+        let bounds: Vec<_> = services.iter().map(|one| one["bound"].as_f64()).collect();
+        assert_eq!(bounds, [Some(5.0), Some(2.0)], "{document:#}");
+        assert!(services.iter().all(|one| one["moments"].as_array().unwrap().len() == 1), "{document:#}");
+        let story = promises.story(std::iter::empty());
+        let titles: Vec<_> = story.promises.iter().map(|promise| promise.title.as_str()).collect();
+        assert_eq!(titles, ["guarantee container:web", "service container:web"]);
     }
 
     #[test]
