@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::run::{Act, Estimate, Predicted, Stage, StageName};
 use evenkeel_base::stats;
+use evenkeel_base::text::cut;
 use evenkeel_base::{Histogram, Observation, Plan, Target};
 use evenkeel_linux::sys::wall_ns;
 use evenkeel_model::predict::Prediction;
@@ -82,8 +83,8 @@ fn challengers(pace: Pace, besides: usize, time: Duration) -> usize {
 /// Why no trial was held.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NoTrial {
-    /// Nobody of the scope who may be changed runs.
-    Idle,
+    /// Nobody of this scope who may be changed runs.
+    Idle(String),
     /// Nobody waits worth mentioning.
     Calm(f64),
     /// Nobody belongs to a service yet.
@@ -94,8 +95,8 @@ pub enum NoTrial {
     Kept(String),
     /// No lever can act here.
     NoLever,
-    /// Nor could one: nobody belongs to the background work.
-    NoTask,
+    /// Nor could one: nobody belongs to the background work, which is this scope.
+    NoTask(String),
     /// The watcher wants to stop.
     Stopped,
 }
@@ -103,8 +104,8 @@ pub enum NoTrial {
 impl NoTrial {
     pub fn why(&self) -> String {
         match self {
-            Self::Idle | Self::NoTask => {
-                "nothing to do: no task of the scope that may be changed is running".to_owned()
+            Self::Idle(scope) | Self::NoTask(scope) => {
+                format!("nothing to do: no task of the scope that may be changed is running ({scope})")
             }
             Self::Calm(wait) => format!(
                 "nothing to do: tasks wait {:.1} ms per second of work, there is nothing to gain",
@@ -152,7 +153,7 @@ impl Agent {
         let scene = self.scene(&found);
         // A service's own quota may be what holds it back, whatever background work does.
         if scene.tasks.is_empty() && !scene.services.contains(&true) {
-            return Ok(Err(NoTrial::Idle));
+            return Ok(Err(NoTrial::Idle(self.scope_in_words())));
         }
         if self.has_background() {
             if self.plan.is_default()
@@ -177,7 +178,8 @@ impl Agent {
         let is_new = |plan: &Plan| plan.changes != self.plan.changes || plan.pull != self.plan.pull;
         candidates.extend(self.propose(&found).into_iter().filter(is_new));
         if candidates.len() < 2 {
-            return Ok(Err(if scene.tasks.is_empty() { NoTrial::NoTask } else { NoTrial::NoLever }));
+            let is_empty = scene.tasks.is_empty();
+            return Ok(Err(if is_empty { NoTrial::NoTask(self.scope_in_words()) } else { NoTrial::NoLever }));
         }
         // On a host that lets evenkeel wait, a look takes longer than asked for: that is none of the decision's time.
         let until = Instant::now() + self.config.decide_within.saturating_sub(looked);
@@ -185,6 +187,11 @@ impl Agent {
         let longer = ((pace.window_s + pace.settle_s) / usual_turn_s).clamp(1.0, LONGER);
         let until = (until, until + self.config.closer_look.mul_f64(longer));
         Ok(Ok(self.hold_trial(&candidates, pace, until, seen, &found, watcher)?))
+    }
+
+    /// With derived tiers it may name hundreds of cgroups.
+    fn scope_in_words(&self) -> String {
+        cut(&self.log.record.scope.join(", "), 200)
     }
 
     /// Puts the settings in force to the test against the kernel's default and against a refinement of their priorities.

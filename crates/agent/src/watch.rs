@@ -340,7 +340,7 @@ impl Agent {
                 // Where no lever can act, waiting is no reason to look again; a change of load is.
                 matches!(
                     no,
-                    NoTrial::Idle
+                    NoTrial::Idle(_)
                         | NoTrial::Calm(_)
                         | NoTrial::Served(..)
                         | NoTrial::Kept(_)
@@ -357,7 +357,7 @@ impl Agent {
         } else if idle {
             // A load that comes and goes is no other load each time.
             basis.in_vain = before;
-        } else if matches!(outcome, Err(NoTrial::NoTask)) {
+        } else if matches!(outcome, Err(NoTrial::NoTask(_))) {
             // Nor is one that is gone; what its absence leaves is not decided again at once.
             basis.in_vain = before.map(|before| InVain { at: ended, ..before });
         }
