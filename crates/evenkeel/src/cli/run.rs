@@ -274,7 +274,7 @@ impl Watcher for ConsoleSink {
         match event {
             Event::Note(text) => self.lasting(&format!("evenkeel: {text}")),
             Event::Recovered(recovery) => self.lasting(&format!("evenkeel: {}", recovered(recovery))),
-            Event::Observed { observation, settings, at_s } => self.passing(&format!(
+            Event::Observed { observation, settings, at_s, .. } => self.passing(&format!(
                 "{at_s:5.0} s  {settings}: host {:.0} % busy of {} %",
                 observation.host.busy_pct,
                 observation.host.cpus * 100
