@@ -1,4 +1,4 @@
-//! Text from elsewhere, made safe to show.
+//! Text from elsewhere, made safe to show; numbers as text.
 
 /// For a terminal or a log: names of tasks, cgroups, containers and keys of files are chosen by others, and may hold escape
 /// sequences. Control characters, and those that turn the direction of writing, become a replacement character; ends of
@@ -23,6 +23,17 @@ pub fn cut(text: &str, most: usize) -> String {
 /// A number and what it counts: `1 conflict`, `2 conflicts`.
 pub fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A number with so many significant digits, but with no more decimals than `most` and without an exponent.
+pub fn significant(value: f64, digits: i32, most: i32) -> String {
+    let power = if value == 0.0 || !value.is_finite() { 0 } else { value.abs().log10().floor() as i32 };
+    format!("{value:.*}", (digits - 1 - power).clamp(0, most) as usize)
+}
+
+/// A number as text without zeros at the end of its decimals.
+pub fn without_zeros(number: &str) -> &str {
+    if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }
 
 /// Why a regex cannot be read, in a line: above it, a caret points into the regex, which it cannot do within a line.
@@ -82,6 +93,24 @@ mod tests {
     #[test]
     fn one_thing_has_no_plural() {
         assert_eq!([0, 1, 2].map(|number| count(number, "host")), ["0 hosts", "1 host", "2 hosts"]);
+    }
+
+    #[test]
+    fn numbers_have_their_digits_and_no_zeros_that_say_nothing() {
+        for (value, text, short) in [
+            (0.0, "0.000", "0"),
+            (1234.56, "1235", "1235"),
+            (100.0, "100.0", "100"),
+            (-1.5, "-1.500", "-1.5"),
+            (0.012_345, "0.01235", "0.01235"),
+            (1e-9, "0.000000", "0"),
+            (f64::NAN, "NaN", "NaN"),
+            (f64::INFINITY, "inf", "inf"),
+        ] {
+            let shown = significant(value, 4, 6);
+            assert_eq!((shown.as_str(), without_zeros(&shown)), (text, short));
+        }
+        assert_eq!(without_zeros("250"), "250");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use evenkeel_base::text::without_zeros;
 use evenkeel_base::{CpuClaim, CpuQuota, CpuSet, Limit};
 use serde::Serialize;
 
@@ -41,8 +42,7 @@ impl FromStr for CpuLimit {
 
 impl fmt::Display for CpuLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = format!("{:.2}", self.0);
-        write!(f, "{} %", text.trim_end_matches('0').trim_end_matches('.'))
+        write!(f, "{} %", without_zeros(&format!("{:.2}", self.0)))
     }
 }
 

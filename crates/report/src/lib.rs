@@ -21,9 +21,5 @@ pub use table::{Field, Kind, Table, Value};
 
 /// A measured number for people: four significant digits, no exponent.
 pub fn significant(value: f64) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return value.to_string();
-    }
-    let digits = (3 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
-    format!("{value:.digits$}")
+    if value == 0.0 { value.to_string() } else { evenkeel_base::text::significant(value, 4, 9) }
 }

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_base::text::without_zeros;
+use evenkeel_report::significant;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -67,9 +69,7 @@ const LONGEST_WORD: usize = 8;
 pub(super) fn short(value: &str) -> String {
     let number = value.parse::<f64>().ok().filter(|number| number.fract() != 0.0);
     let Some(number) = number.filter(|_| value.len() > LONGEST_WORD) else { return value.to_owned() };
-    let digits = (3 - number.abs().log10().floor() as i32).clamp(0, 9) as usize;
-    let text = format!("{number:.digits$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    without_zeros(&significant(number)).to_owned()
 }
 
 #[cfg(test)]

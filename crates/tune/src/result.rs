@@ -6,6 +6,7 @@ use crate::search::importance::Importance;
 use crate::search::{Arm, Point, Search};
 use evenkeel_base::run::Estimate;
 use evenkeel_base::stats;
+use evenkeel_base::text::without_zeros;
 use evenkeel_experiment::decide::{Claim, Figure, Mean, PAGE_ALPHA, decide};
 use evenkeel_report::significant;
 use serde::Serialize;
@@ -98,8 +99,7 @@ pub struct TuneResult {
 
 /// Four significant digits without trailing zeros.
 fn shown(value: f64) -> String {
-    let text = significant(value);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    without_zeros(&significant(value)).to_owned()
 }
 
 fn finite(x: f64) -> Option<f64> {

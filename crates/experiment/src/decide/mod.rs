@@ -12,6 +12,7 @@
 //!                               10 |-x-| does not hold, margin low - 10
 //! ```
 
+use evenkeel_base::text::{significant, without_zeros};
 use serde::{Deserialize, Serialize};
 
 mod figure;
@@ -54,9 +55,7 @@ pub fn short(value: f64) -> String {
     if value.abs() >= FAR {
         return format!("{value:.1e}");
     }
-    let digits = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
-    let text = format!("{value:.*}", (3 - digits).clamp(0, 9) as usize);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    without_zeros(&significant(value, 4, 9)).to_owned()
 }
 
 /// The answer to one claim.

@@ -1,7 +1,7 @@
 //! Figures, limits and the host as the laboratory's results write them.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_base::text::count;
+use evenkeel_base::text::{count, significant, without_zeros};
 use evenkeel_experiment::record::Host;
 use evenkeel_experiment::study::{PointStudy, TenantStudy};
 
@@ -10,10 +10,7 @@ pub(crate) fn figure(value: f64) -> String {
     if !value.is_finite() {
         return "?".to_owned();
     }
-    let digits = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
-    let decimals = (3 - digits).clamp(0, 6) as usize;
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    without_zeros(&significant(value, 4, 6)).to_owned()
 }
 
 /// `?` where it is not known.

@@ -1,16 +1,15 @@
 //! Numbers and answers as verdicts say them.
 
+use evenkeel_base::text::{significant, without_zeros};
+
 /// A number with three significant digits, without decimals that say nothing.
 pub(in crate::study) fn three_digits(value: f64) -> String {
-    let text = three(value);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    without_zeros(&three(value)).to_owned()
 }
 
 /// A number with three significant digits.
 pub(super) fn three(value: f64) -> String {
-    let digits = if value.abs() < 1e-6 { 0 } else { value.abs().log10().floor() as i32 };
-    let decimals = (2 - digits).clamp(0, 6) as usize;
-    format!("{value:.decimals$}")
+    significant(if value.abs() < 1e-6 { 0.0 } else { value }, 3, 6)
 }
 
 /// The value of a decision with three digits; `?` where it is not known.
