@@ -419,7 +419,7 @@ impl Agent {
         started_ns: u64,
         watcher: &mut dyn Watcher,
     ) {
-        let bounded = |e: Option<Estimate>| e.filter(|e| e.low.is_finite() && e.high.is_finite());
+        let bounded = |e: Option<Estimate>| e.filter(Estimate::is_bounded);
         let fulfilment = |c: usize| bounded(stats::estimate(&fulfilments[c]));
         let first = self.log.record.baseline.is_none();
         if first && candidates[0].is_default() {

@@ -19,6 +19,13 @@ pub struct Estimate {
     pub high: f64,
 }
 
+impl Estimate {
+    /// Whether its interval has two ends; that of a single value has none.
+    pub fn is_bounded(&self) -> bool {
+        self.low.is_finite() && self.high.is_finite()
+    }
+}
+
 /// An effect of the changes in force, with an interval that holds at every time it is looked at (95 %).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {

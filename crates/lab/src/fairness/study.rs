@@ -223,9 +223,8 @@ fn compare_with_bare_metal(rows: &mut [Row]) {
 
 /// Whether two estimates of the same thing agree: their intervals meet. `None` where one has none, which meets everything.
 pub fn agree(a: &Estimate, b: &Estimate) -> Option<bool> {
-    let known = |e: &Estimate| e.low.is_finite() && e.high.is_finite();
     let meet = a.low <= b.high && b.low <= a.high;
-    (!meet || known(a) && known(b)).then_some(meet)
+    (!meet || a.is_bounded() && b.is_bounded()).then_some(meet)
 }
 
 /// Names of the lines of a chart, in order of appearance.

@@ -31,7 +31,7 @@ fn whole_rounds(arms: &[Arm]) -> Vec<Vec<Option<f64>>> {
 }
 
 fn bounded(estimate: Option<Estimate>) -> Option<Estimate> {
-    estimate.filter(|e| e.low.is_finite() && e.high.is_finite())
+    estimate.filter(Estimate::is_bounded)
 }
 
 /// Share of the gap that is closed: gains over gaps of the same rounds, with the 95 % interval of the jackknife (delete

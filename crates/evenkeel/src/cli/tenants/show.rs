@@ -61,7 +61,7 @@ fn columns(study: &Study) -> Vec<Figure<Row>> {
 
 /// A value with its interval, where it has one.
 pub fn with_interval(e: &Estimate, decimals: usize) -> String {
-    if e.low.is_finite() && e.high.is_finite() {
+    if e.is_bounded() {
         format!("{:.decimals$} ({:.decimals$} to {:.decimals$})", e.value, e.low.max(0.0), e.high)
     } else {
         format!("{:.decimals$}", e.value)

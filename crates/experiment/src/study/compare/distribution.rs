@@ -171,7 +171,7 @@ fn is_level(feature: &str) -> bool {
 }
 
 fn finite(e: Estimate) -> Option<Estimate> {
-    (e.value.is_finite() && e.low.is_finite() && e.high.is_finite()).then_some(e)
+    (e.value.is_finite() && e.is_bounded()).then_some(e)
 }
 
 /// Changes against the first, percent.

@@ -83,6 +83,7 @@ pub fn platforms(sides: &[Side], published: &[Option<f64>]) -> Platforms {
             }
             let each: Vec<f64> = by_units.iter().map(|(units, rate, _)| rate / *units as f64).collect();
             let rate = rates.get(index).copied().unwrap_or_default();
+            let bounded = |mean| Figure::Mean(mean).estimate(0.05).filter(Estimate::is_bounded);
             Platform {
                 name: side.name.clone(),
                 host: study.host.clone(),
@@ -92,8 +93,8 @@ pub fn platforms(sides: &[Side], published: &[Option<f64>]) -> Platforms {
                 unit_per_s: evenkeel_base::stats::median(each),
                 of_first_pct: None,
                 published_units: published.get(index).copied().flatten(),
-                alone: rate.one.and_then(|mean| finite(Figure::Mean(mean).estimate(0.05)?)),
-                threads: rate.several.and_then(|mean| finite(Figure::Mean(mean).estimate(0.05)?)),
+                alone: rate.one.and_then(bounded),
+                threads: rate.several.and_then(bounded),
             }
         })
         .collect();
@@ -114,10 +115,6 @@ pub fn platforms(sides: &[Side], published: &[Option<f64>]) -> Platforms {
         verdicts: page(drafts),
         missing,
     }
-}
-
-fn finite(e: Estimate) -> Option<Estimate> {
-    (e.low.is_finite() && e.high.is_finite()).then_some(e)
 }
 
 fn worth(hosts: &[Platform]) -> String {

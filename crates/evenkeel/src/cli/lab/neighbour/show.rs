@@ -69,7 +69,7 @@ pub fn table(study: &Study) -> Table<Row> {
 
 /// `812 [640, 1030]`; without an interval where a single repetition shows none.
 fn interval(e: &Estimate, decimals: usize) -> String {
-    if e.low.is_finite() && e.high.is_finite() {
+    if e.is_bounded() {
         format!("{:.decimals$} [{:.decimals$}, {:.decimals$}]", e.value, e.low, e.high)
     } else {
         format!("{:.decimals$}", e.value)
