@@ -25,6 +25,8 @@ pub use quantile::{Quantile, Sample};
 pub const PAGE_ALPHA: f64 = 0.05;
 /// Beyond this an end of an interval tells nothing but its order.
 const FAR: f64 = 1e7;
+/// Two values are equal where their ratio is this near 1.
+const EQUAL: f64 = 0.005;
 /// More repetitions than this are not recommended.
 const MOST: usize = 10_000;
 
@@ -56,6 +58,15 @@ pub fn short(value: f64) -> String {
         return format!("{value:.1e}");
     }
     without_zeros(&significant(value, 4, 9)).to_owned()
+}
+
+/// One of three wordings, by the answer.
+pub fn by<'a>(holds: Option<bool>, yes: &'a str, no: &'a str, open: &'a str) -> &'a str {
+    match holds {
+        Some(true) => yes,
+        Some(false) => no,
+        None => open,
+    }
 }
 
 /// The answer to one claim.
@@ -90,6 +101,13 @@ impl Decision {
     /// Whether it does not, beyond its interval.
     pub fn no(&self) -> bool {
         self.holds == Some(false)
+    }
+
+    /// Whether the claim holds of a ratio held against 1, and what to say where it is as good as 1: of two that are equal
+    /// neither is more, however narrow the interval.
+    pub fn unless_equal(&self) -> (Option<bool>, &'static str) {
+        let equal = self.holds.is_some() && self.value.is_none_or(|value| (value - 1.0).abs() < EQUAL);
+        if equal { (None, " Undecided: the two are equal to half a percent.") } else { (self.holds, "") }
     }
 
     /// `1.02 [0.98, 1.07]`; an end that is not known is named.

@@ -2,7 +2,7 @@
 
 use evenkeel_base::stats::bias_pct;
 use evenkeel_base::text::count;
-use evenkeel_experiment::decide::{Claim, Decision, Draft, Figure, Mean, Said, Verdict, page};
+use evenkeel_experiment::decide::{Claim, Decision, Draft, Figure, Mean, Said, Verdict, by, page};
 
 use super::plan::Which;
 use super::record::{Results, TenantsRecord};
@@ -36,23 +36,6 @@ fn results<'a>(record: &'a TenantsRecord, row: &Row) -> Results<'a> {
 /// The throughput of a point, a value a repetition.
 fn rate(record: &TenantsRecord, row: &Row) -> Option<Mean> {
     results(record, row).net(Measured::throughput)
-}
-
-fn by<'a>(holds: Option<bool>, yes: &'a str, no: &'a str, open: &'a str) -> &'a str {
-    match holds {
-        Some(true) => yes,
-        Some(false) => no,
-        None => open,
-    }
-}
-
-/// A ratio this near 1 is printed as 1.00.
-const EQUAL: f64 = 0.005;
-
-/// Whether a ratio is above 1. Of two that are as good as equal neither is more, however narrow the interval.
-fn more(d: &Decision) -> (Option<bool>, &'static str) {
-    let equal = d.holds.is_some() && d.value.is_none_or(|value| (value - 1.0).abs() < EQUAL);
-    if equal { (None, " Undecided: the two are equal to half a percent.") } else { (d.holds, "") }
 }
 
 fn net<'a>(record: &'a TenantsRecord, rows: &'a [Row]) -> Vec<Draft<'a>> {
@@ -173,7 +156,7 @@ fn peak<'a>(record: &'a TenantsRecord, rows: &[Row], series: String) -> Option<D
             ("throughput at the peak over the next best", ""),
             claims,
             move |d| {
-                let (holds, equal) = more(&d[0]);
+                let (holds, equal) = d[0].unless_equal();
                 let text = match holds {
                     Some(true) => format!("throughput peaks at {tenants} tenants, {:.0}{unit}{cpus}.", best.value),
                     _ => format!(
@@ -204,7 +187,7 @@ fn steering<'a>(record: &TenantsRecord, rows: &[Row], row: &Row) -> Option<Draft
         ("throughput with RPS over without", ""),
         vec![(ratio, Claim::AtLeast(1.0))],
         move |d| {
-            let (holds, equal) = more(&d[0]);
+            let (holds, equal) = d[0].unless_equal();
             let what = by(
                 holds,
                 "Packet steering (RPS) helps",

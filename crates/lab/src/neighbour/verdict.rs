@@ -102,7 +102,7 @@ fn helps(record: &NeighbourRecord, place: Place, default: Point) -> Option<Draft
     let statistic = ("99th percentile over that under the kernel's default", "");
     Some(Draft::with(id, &about, statistic, claims, move |d| {
         let scene = default.scene();
-        let (holds, equal) = shorter(&d[0]);
+        let (holds, equal) = d[0].unless_equal();
         let what = match holds {
             Some(true) => format!("{name} helps {scene}"),
             Some(false) => format!("{name} makes {scene} worse"),
@@ -115,15 +115,6 @@ fn helps(record: &NeighbourRecord, place: Place, default: Point) -> Option<Draft
         );
         Some(Said { holds, text, shown: Some(0) })
     }))
-}
-
-/// Two latencies this near each other are the same.
-const EQUAL: f64 = 0.005;
-
-/// Whether a latency is shorter. Of two that are as good as equal neither is, however narrow the interval.
-fn shorter(d: &Decision) -> (Option<bool>, &'static str) {
-    let equal = d.holds.is_some() && d.value.is_none_or(|value| (value - 1.0).abs() < EQUAL);
-    if equal { (None, " Undecided: the two are equal to half a percent.") } else { (d.holds, "") }
 }
 
 fn conserved(work: &Decision) -> String {

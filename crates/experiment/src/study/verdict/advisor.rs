@@ -1,7 +1,6 @@
 //! The CPU advisor's experiments: what placement, nice and slices do to the CPU a mix gets, and whether promises are kept.
 
-use super::words::by;
-use crate::decide::{Claim, Draft, Figure, Mean, Said};
+use crate::decide::{Claim, Draft, Figure, Mean, Said, by};
 use crate::record::{Cell, Record, TenantRecord};
 use crate::study::point::weight;
 use crate::study::{PointStudy, Study, sample};

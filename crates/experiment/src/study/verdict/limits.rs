@@ -1,8 +1,8 @@
 //! What limits cost: does a quota give what it says, and what does a unit of work cost under each kind of limit?
 
 use super::weights::slept;
-use super::words::{by, three};
-use crate::decide::{Claim, Draft, Figure, Mean, Said};
+use super::words::three;
+use crate::decide::{Claim, Draft, Figure, Mean, Said, by};
 use crate::record::{Account, Limits, Record, TenantRecord};
 use crate::study::point::{cpu_ms_per_event, cpu_pct, total};
 use crate::study::sample::{self, each};

@@ -1,8 +1,8 @@
 //! Does the order matter in which tenants are activated?
 
 use super::weights::MORE_CPUS_PCT;
-use super::words::{by, of};
-use crate::decide::{Claim, Draft, Figure, Mean};
+use super::words::of;
+use crate::decide::{Claim, Draft, Figure, Mean, by};
 use crate::record::{Cell, Record};
 use crate::study::sample;
 use crate::study::window::competing;

@@ -10,8 +10,8 @@
 use evenkeel_model::credit::Rule;
 use serde::{Deserialize, Serialize};
 
-use super::words::{by, three};
-use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said};
+use super::words::three;
+use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said, by};
 use crate::record::{Cell, Limits, Record, TenantRecord};
 use crate::study::point::total;
 use crate::study::sample;

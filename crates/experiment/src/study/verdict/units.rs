@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use evenkeel_base::stats::{mean, quantile};
 
-use super::words::{by, of, three};
-use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said};
+use super::words::{of, three};
+use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said, by};
 use crate::record::Record;
 use crate::study::asked::Alone;
 use crate::study::sample;

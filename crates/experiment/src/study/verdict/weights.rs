@@ -2,8 +2,8 @@
 
 use evenkeel_base::stats::mean;
 
-use super::words::{by, of, three};
-use crate::decide::{Claim, Draft, Figure, Mean, Said};
+use super::words::{of, three};
+use crate::decide::{Claim, Draft, Figure, Mean, Said, by};
 use crate::record::{Account, Cell, Record};
 use crate::study::point::{feasible, rates, total};
 use crate::study::sample;

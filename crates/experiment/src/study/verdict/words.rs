@@ -1,4 +1,4 @@
-//! Numbers and answers as verdicts say them.
+//! Numbers as verdicts say them.
 
 use evenkeel_base::text::{significant, without_zeros};
 
@@ -15,13 +15,4 @@ pub(super) fn three(value: f64) -> String {
 /// The value of a decision with three digits; `?` where it is not known.
 pub(super) fn of(decision: &crate::decide::Decision) -> String {
     decision.value.map_or_else(|| "?".into(), three)
-}
-
-/// One of three wordings, by the answer.
-pub(super) fn by<'a>(holds: Option<bool>, yes: &'a str, no: &'a str, open: &'a str) -> &'a str {
-    match holds {
-        Some(true) => yes,
-        Some(false) => no,
-        None => open,
-    }
 }

@@ -11,8 +11,8 @@
 //! The reader is held against itself doing the same work, by its real and its CPU time: never by events of unlike loads.
 
 use super::limits::Held;
-use super::words::{by, of, three};
-use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said};
+use super::words::{of, three};
+use crate::decide::{Claim, Decision, Draft, Figure, Mean, Said, by};
 use crate::record::Record;
 use crate::study::Study;
 use crate::study::reading::Reads;
