@@ -216,10 +216,7 @@ fn protects(change: &Verdict, found: &Verdict) -> bool {
 
 /// 99th percentile of the waits of all protected scopes; `None` where they were not all counted, or are few.
 fn p99_ms(protected: &[Option<Histogram>]) -> Option<f64> {
-    let mut pool = Histogram::default();
-    for waits in protected {
-        pool.merge(waits.as_ref()?);
-    }
+    let pool: Histogram = protected.iter().map(Option::as_ref).sum::<Option<_>>()?;
     (pool.total() >= ENOUGH).then(|| pool.quantile(0.99)).flatten().map(|ns| ns as f64 / 1e6)
 }
 

@@ -113,12 +113,8 @@ impl LatencySlo {
 
     /// Waits of the last windows, so many of them, and their seconds.
     fn pool(&self, windows: usize) -> (Histogram, f64) {
-        let mut pool = (Histogram::default(), 0.0);
-        for (waits, seconds) in self.recent.iter().rev().take(windows) {
-            pool.0.merge(waits);
-            pool.1 += seconds;
-        }
-        pool
+        let last = self.recent.iter().rev().take(windows);
+        (last.clone().map(|(waits, _)| waits).sum(), last.map(|(_, seconds)| seconds).sum())
     }
 
     /// `estimated`: waits are means.

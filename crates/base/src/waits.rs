@@ -1,5 +1,7 @@
 //! Waits for a CPU, counted by length.
 
+use std::iter::Sum;
+
 use serde::{Deserialize, Serialize};
 
 /// Buckets of a histogram: 40 octaves of nanoseconds, up to 18 minutes.
@@ -66,6 +68,15 @@ fn bucket(ns: u64) -> usize {
 
 fn add_up(sum: &mut u64, count: u64) {
     *sum = sum.saturating_add(count).min(MOST);
+}
+
+/// All waits of several, such as of windows.
+impl<'a> Sum<&'a Self> for Histogram {
+    fn sum<I: Iterator<Item = &'a Self>>(all: I) -> Self {
+        let mut sum = Self::default();
+        all.for_each(|one| sum.merge(one));
+        sum
+    }
 }
 
 impl Histogram {

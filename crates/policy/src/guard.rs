@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::window::{Owner, Rates, Summary};
 pub use tail::Tail;
-pub(crate) use tail::{Counts, FLOOR_NS, Question, TAIL, sum};
+pub(crate) use tail::{Counts, FLOOR_NS, Question, TAIL, p99_ns, sum};
 pub use track::Open;
 use track::Track;
 

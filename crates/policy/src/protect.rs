@@ -36,13 +36,6 @@ pub struct LatencyTarget {
     pub requests: Option<RequestTarget>,
 }
 
-/// The 99th percentile over windows, ns; `None` without any wait.
-pub fn p99_ns(windows: &[Histogram]) -> Option<u64> {
-    let mut pool = Histogram::default();
-    windows.iter().for_each(|window| pool.merge(window));
-    pool.quantile(0.99)
-}
-
 /// Whether the 99th percentile of waits keeps a bound; `None` where too few waits are there to tell. Few waits may show that
 /// it does not: three of three are beyond the bound by no chance.
 pub fn keeps(waits: &Histogram, bound_ns: u64) -> Option<bool> {
@@ -183,13 +176,5 @@ mod tests {
         assert_eq!((keeps(0, 1), keeps(2, 1), keeps(98, 1), keeps(90, 3)), (None, None, None, None));
         assert_eq!((keeps(0, 2), keeps(2, 3), keeps(80, 8)), (Some(false), Some(false), Some(false)));
         assert_eq!((keeps(100, 0), keeps(995, 5), keeps(95, 5)), (Some(true), Some(true), Some(false)));
-    }
-
-    #[test]
-    fn the_percentile_is_that_of_all_windows() {
-        let long = Histogram::of(&[(50_000_000, 50)]);
-        let short = Histogram::of(&[(1_000_000, 950)]);
-        assert!(p99_ns(&[long, short]).is_some_and(|ns| (40_000_000..60_000_000).contains(&ns)));
-        assert_eq!(p99_ns(&[]), None);
     }
 }

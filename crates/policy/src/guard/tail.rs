@@ -55,7 +55,7 @@ impl Tail {
 
     /// The limit, ns: where the question is asked; and whether the baseline's share there is the standard.
     pub fn edge_ns(&self) -> Option<(u64, bool)> {
-        let pool = pool(&self.baseline);
+        let pool: Histogram = self.baseline.iter().sum();
         let found = pool.edge_beyond(TAIL).map(|edge| edge.max(Histogram::edge_below(FLOOR_NS)));
         match (self.bound_ns.map(Histogram::edge_below), found) {
             (Some(bound), Some(found)) if pool.beyond(bound) > TAIL * pool.total() as f64 => {
@@ -80,12 +80,12 @@ impl Tail {
 
     /// 99th percentile of the baseline's waits, ns.
     pub fn baseline_p99_ns(&self) -> Option<u64> {
-        pool(&self.baseline).quantile(1.0 - TAIL)
+        p99_ns(&self.baseline)
     }
 
     /// 99th percentile of the candidate's waits, ns.
     pub fn candidate_p99_ns(&self) -> Option<u64> {
-        pool(&self.candidate).quantile(1.0 - TAIL)
+        p99_ns(&self.candidate)
     }
 }
 
@@ -136,10 +136,9 @@ impl Question {
     }
 }
 
-fn pool(windows: &[Histogram]) -> Histogram {
-    let mut pool = Histogram::default();
-    windows.iter().for_each(|window| pool.merge(window));
-    pool
+/// The 99th percentile of the waits of windows, ns; `None` without any wait.
+pub(crate) fn p99_ns(windows: &[Histogram]) -> Option<u64> {
+    windows.iter().sum::<Histogram>().quantile(1.0 - TAIL)
 }
 
 fn counts(windows: &[Histogram], edge: u64) -> Counts {

@@ -5,8 +5,7 @@ use evenkeel_base::stats;
 
 use super::confirm::UNPROVED;
 use super::{Course, Trial, Verdict};
-use crate::guard::Doubt;
-use crate::protect;
+use crate::guard::{Doubt, p99_ns};
 use crate::requests::slow_share;
 use crate::window::Summary;
 
@@ -99,8 +98,7 @@ impl Trial {
 
     /// What protected scopes wait, and how many of their own requests are slow.
     fn protected(&self, verdict: &Verdict) -> String {
-        let found =
-            self.entries[self.guarded.default].protected.iter().map(|windows| protect::p99_ns(windows));
+        let found = self.entries[self.guarded.default].protected.iter().map(|windows| p99_ns(windows));
         let all = self.guarded.targets.iter().zip(found.zip(&verdict.protected_ns));
         let ms = |ns: u64| ns as f64 / 1e6;
         let waits = all.filter_map(|(protection, (before, after))| {

@@ -139,12 +139,8 @@ fn from_bpf(target: &mut Target, window: &Window<'_>, aim: &Aim, seen: &Seen) {
     target.migrations = Some(sum(|cell| cell.migrated));
     target.preemptions = Some(sum(|cell| cell.preempted));
     target.voluntary = Some(sum(|cell| cell.voluntary));
-    let mut histogram = Histogram::default();
-    let mut longest = 0;
-    for cell in &seen.cells {
-        histogram.merge(&cell.waits);
-        longest = longest.max(cell.max_wait_ns);
-    }
+    let histogram = seen.cells.iter().map(|cell| &cell.waits).sum();
+    let longest = seen.cells.iter().map(|cell| cell.max_wait_ns).max().unwrap_or(0);
     target.wait_histogram_usec = Some(waits(&histogram, longest));
     target.blame = Some(blame(window, &names, aim, seen));
     target.throttled_by = throttled_by(window, &names, seen);

@@ -62,6 +62,14 @@ fn percentiles_are_those_of_each_side() {
 }
 
 #[test]
+fn the_percentile_is_that_of_all_windows() {
+    let long = Histogram::of(&[(50_000_000, 50)]);
+    let short = Histogram::of(&[(1_000_000, 950)]);
+    assert!(p99_ns(&[long, short]).is_some_and(|ns| (40_000_000..60_000_000).contains(&ns)));
+    assert_eq!(p99_ns(&[]), None);
+}
+
+#[test]
 fn edges_are_where_counts_are_exact() {
     let found = tail((0.01, 0.01), 10, 2);
     let (edge, relative) = found.edge_ns().unwrap();
