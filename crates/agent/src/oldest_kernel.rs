@@ -1,7 +1,8 @@
 //! On which kernels evenkeel changes anything.
 
+use evenkeel_base::facts::release_version;
 use evenkeel_linux::Root;
-use evenkeel_linux::sysfs::{read_release, release_version};
+use evenkeel_linux::sysfs::read_release;
 
 use crate::error::AgentError;
 

@@ -15,6 +15,12 @@ pub enum Known<T> {
     Unknown(String),
 }
 
+/// Major and minor number of a kernel's release, such as `6.12.3-amd64`; `None` for text that does not start with them.
+pub fn release_version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
 /// The reason why a fact is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -293,4 +299,16 @@ pub struct Mount {
     /// Directory, such as `/sys/fs/cgroup`.
     pub path: String,
     pub v2: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_begin_with_a_version() {
+        assert_eq!(release_version("6.12.3-amd64"), Some((6, 12)));
+        assert_eq!(release_version("5.15"), Some((5, 15)));
+        assert_eq!(release_version("next"), None);
+    }
 }

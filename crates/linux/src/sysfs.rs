@@ -99,12 +99,6 @@ pub fn read_release(root: &Root) -> Result<String, ReadError> {
     Ok(root.read("proc/sys/kernel/osrelease")?.trim().to_owned())
 }
 
-/// Major and minor number of a release; `None` for text that does not start with them.
-pub fn release_version(release: &str) -> Option<(u32, u32)> {
-    let mut parts = release.split(|c: char| !c.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
 /// Value of a kernel command line parameter; the last one counts, as for the kernel. Quotes are not interpreted.
 pub fn boot_parameter<'a>(cmdline: &'a str, name: &str) -> Option<&'a str> {
     cmdline.split_ascii_whitespace().filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).next_back()
@@ -123,10 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_and_parameters() {
-        assert_eq!(release_version("6.12.3-amd64"), Some((6, 12)));
-        assert_eq!(release_version("5.15"), Some((5, 15)));
-        assert_eq!(release_version("next"), None);
+    fn boot_parameters() {
         assert_eq!(boot_parameter("a=1 isolcpus=2 isolcpus=3,4 isolcpusx=9", "isolcpus"), Some("3,4"));
         assert_eq!(boot_parameter("quiet", "quiet"), None);
     }

@@ -1,5 +1,6 @@
 //! What this kernel offers to observation and to control.
 
+use evenkeel_base::facts::release_version;
 use evenkeel_linux::mountinfo::Layout;
 use evenkeel_linux::{Root, pressure, proc_stat, schedstat, sys, sysfs};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,17 @@ pub enum Scheduler {
     Eevdf,
     /// A BPF scheduler is loaded (`sched_ext`).
     Scx,
+}
+
+impl Scheduler {
+    /// Its name in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cfs => "cfs",
+            Self::Eevdf => "eevdf",
+            Self::Scx => "scx",
+        }
+    }
 }
 
 /// What the kernel offers. `None` where it could not be found out.
@@ -48,7 +60,7 @@ pub struct KernelFacts {
 /// Finds out what the kernel offers; never fails, unknown is `None`.
 pub fn read_kernel(root: &Root) -> KernelFacts {
     let release = sysfs::read_release(root).ok();
-    let version = release.as_deref().and_then(sysfs::release_version);
+    let version = release.as_deref().and_then(release_version);
     let scx = root.read_optional("sys/kernel/sched_ext/state").ok().flatten();
     let scheduler = match (scx.as_deref().map(str::trim), version) {
         (Some("enabled"), _) => Some(Scheduler::Scx),

@@ -1,6 +1,6 @@
 //! Which scheduler runs, and which levers it offers.
 
-use evenkeel_base::facts::Unknown;
+use evenkeel_base::facts::{Unknown, release_version};
 
 use crate::view::version;
 use crate::{Finding, Input, Rule, Severity};
@@ -20,7 +20,7 @@ const OWN_SLICE: (u32, u32) = (6, 12);
 
 fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let release = input.facts.release.get()?;
-    let version = version(release)
+    let version = release_version(release)
         .ok_or_else(|| Unknown(format!("kernel release {release:?} does not start with a version")))?;
     let scheduler = if version >= EEVDF { "EEVDF" } else { "CFS" };
     let mut findings = Vec::new();

@@ -403,13 +403,12 @@ fn missed_by_all(runs: &mut [DemoRun]) -> Vec<String> {
 }
 
 fn host_facts(topology: &evenkeel_base::Topology, containers: bool) -> HostFacts {
-    let kernel = evenkeel_observe::read_kernel(&Root::host());
-    let scheduler = kernel.scheduler.and_then(|s| serde_json::to_value(s).ok());
+    let host = evenkeel_lab::runner::facts(Some(topology));
     HostFacts {
-        kernel: kernel.release.unwrap_or_default(),
-        scheduler: scheduler.and_then(|s| s.as_str().map(str::to_owned)).unwrap_or_default(),
-        cgroup: kernel.cgroup.unwrap_or_default(),
-        model: evenkeel_lab::runner::facts(Some(topology)).cpu_model,
+        kernel: host.kernel.unwrap_or_default(),
+        scheduler: host.scheduler.unwrap_or_default(),
+        cgroup: host.cgroup.unwrap_or_default(),
+        model: host.cpu_model,
         topology: Some(format!(
             "{} CPUs online, {} cores, {} NUMA nodes",
             topology.online.len(),

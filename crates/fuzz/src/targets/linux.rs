@@ -76,7 +76,7 @@ pub const TARGETS: &[Target] = &[
         let params = boot::parse(text);
         assert!(params.isolcpus().len() <= params.values("isolcpus").count());
         sysfs::boot_parameter(text, "isolcpus");
-        sysfs::release_version(text);
+        evenkeel_base::facts::release_version(text);
     }),
     Target::text("interrupts", |text| {
         let _ = irq::parse(text);

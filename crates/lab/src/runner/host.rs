@@ -8,9 +8,9 @@ use evenkeel_base::Topology;
 use evenkeel_base::text::count;
 use evenkeel_experiment::file::Experiment;
 use evenkeel_experiment::record::{Host, Requirement};
-use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_linux::sys::usable_cpus;
-use evenkeel_linux::{Root, proc_stat, sysfs};
+use evenkeel_linux::{Root, proc_stat};
+use evenkeel_observe::read_kernel;
 
 use crate::mounts::CgroupMounts;
 use evenkeel_workload::Kind;
@@ -25,7 +25,6 @@ const LOOK: Duration = Duration::from_millis(400);
 
 /// Facts. The topology is the observer's, given by the caller.
 pub fn facts(topology: Option<&Topology>) -> Host {
-    let root = Root::host();
     let read = |path: &str| std::fs::read_to_string(path).ok().map(|t| t.trim().to_owned());
     let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
@@ -34,9 +33,7 @@ pub fn facts(topology: Option<&Topology>) -> Host {
         Some(line.split_once(':')?.1.trim().to_owned())
     };
     let count = |n: usize| u32::try_from(n).ok();
-    let release = sysfs::read_release(&root).ok();
-    let version = release.as_deref().and_then(sysfs::release_version);
-    let scx = read("/sys/kernel/sched_ext/state").is_some_and(|state| state == "enabled");
+    let kernel = read_kernel(&Root::host());
     let distinct = |f: fn(&evenkeel_base::Cpu) -> Option<u32>| {
         let mut all: Vec<u32> = topology?.cpus.iter().filter(|c| c.online).filter_map(f).collect();
         all.sort_unstable();
@@ -58,13 +55,9 @@ pub fn facts(topology: Option<&Topology>) -> Host {
         threads_per_core: topology
             .and_then(|t| t.cpus.iter().map(|c| c.siblings.len()).max())
             .and_then(count),
-        kernel: release,
-        scheduler: match version {
-            _ if scx => Some("scx".into()),
-            Some(version) => Some(if version >= (6, 6) { "eevdf" } else { "cfs" }.to_owned()),
-            None => None,
-        },
-        cgroup: Hierarchies::read(&root).ok().map(|h| h.layout.name().to_owned()),
+        kernel: kernel.release,
+        scheduler: kernel.scheduler.map(|scheduler| scheduler.name().to_owned()),
+        cgroup: kernel.cgroup,
         tenants_v2: CgroupMounts::find().ok().map(|mounts| mounts.is_v2()),
         virtual_machine: (cfg!(target_arch = "x86_64") && !cpuinfo.is_empty())
             .then(|| field("flags").is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor"))),

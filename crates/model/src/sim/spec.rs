@@ -1,5 +1,6 @@
 //! What is simulated: machine, kernel, groups, tasks and their loads.
 
+use evenkeel_base::facts::release_version;
 use evenkeel_base::{CpuQuota, CpuSet, SchedAttr, Topology};
 
 /// Everything one simulation needs. Deterministic: the same scenario gives the same report.
@@ -118,8 +119,7 @@ impl Kernel {
 
     /// Defaults of a release as the kernel tells it, such as `6.18.44-cloud-amd64`; `None` for another text.
     pub fn of(release: &str) -> Option<Self> {
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-        Some(Self::release(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+        release_version(release).map(|(major, minor)| Self::release(major, minor))
     }
 
     /// Base slice or minimum granularity for a number of CPUs: 0.75 ms (0.70 ms from 6.15 on, here with
