@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use evenkeel_actuate::{Options, RestoreReport, SetReport};
 use evenkeel_base::run::{KERNEL_DEFAULT, RunRecord};
 use evenkeel_base::{
-    BootId, Change, GroupRef, Histogram, Knob, Observation, Plan, Sample, Target, TaskId, TaskView,
+    BootId, Change, GroupRef, Histogram, Observation, Plan, Sample, Target, TaskId, TaskView,
 };
 use evenkeel_linux::sys::wall_ns;
 use evenkeel_linux::{Root, fault};
@@ -460,7 +460,7 @@ impl Agent {
     /// Cgroups that hold others than the scope, too, on the way to promised ones.
     pub fn ancestors(&self) -> Vec<Ancestor> {
         let keeper = self.components.promises.keeper();
-        let changed = |group: &GroupRef| keeper.sets(&Target::Group(group.clone()), Knob::Weight);
+        let changed = |group: &GroupRef| keeper.sets_weight(&Target::Group(group.clone()));
         let ancestor = |group: &GroupRef| Ancestor { group: group.path.clone(), changed: changed(group) };
         self.controls.bounds().ancestors().map(ancestor).collect()
     }

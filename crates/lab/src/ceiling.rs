@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use crate::launch::LaunchError;
 use crate::mounts::CgroupMounts;
 use crate::tenant::Member;
+use evenkeel_linux::error::gone;
 use evenkeel_linux::process::start_time;
 
 /// Members under `SCHED_FIFO`, priority 1, until dropped.
@@ -46,17 +47,17 @@ impl Ceiling {
             }
             let policy = match policy_of(member.tid) {
                 Ok(policy) => policy,
-                Err(e) if is_gone(&e) => continue,
+                Err(e) if gone(&e) => continue,
                 Err(e) => return Err(failed("reading the policy", e)),
             };
             let home = match set_policy(member.tid, libc::SCHED_FIFO | policy & libc::SCHED_RESET_ON_FORK, 1)
             {
                 Ok(()) => None,
-                Err(e) if is_gone(&e) => continue,
+                Err(e) if gone(&e) => continue,
                 Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
                     match raise_in_root(member, policy & libc::SCHED_RESET_ON_FORK) {
                         Ok(home) => Some(home),
-                        Err(e) if is_gone(&e) => continue,
+                        Err(e) if gone(&e) => continue,
                         Err(e) => return Err(failed("setting SCHED_FIFO", e)),
                     }
                 }
@@ -91,7 +92,7 @@ impl Drop for Ceiling {
                 None => Ok(()),
             });
             if let Err(error) = back
-                && !is_gone(&error)
+                && !gone(&error)
             {
                 tracing::warn!("cannot put {} ({}) back: {error}", member.tid, member.name);
             }
@@ -120,10 +121,6 @@ fn raise_in_root(member: &Member, flag: i32) -> io::Result<PathBuf> {
 /// Whether the pid still names the task it named when it was started.
 fn is_same(member: &Member) -> bool {
     start_time(member.pid, member.tid).is_ok_and(|start| start == member.start_time)
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT | libc::ENODEV))
 }
 
 fn policy_of(tid: u32) -> io::Result<i32> {

@@ -119,9 +119,9 @@ impl Keeper {
             && (guarantee.stated.source == Source::Config || self.scope.has(task, observation))
     }
 
-    /// Whether a property is in force for a promise.
-    pub fn sets(&self, target: &Target, knob: Knob) -> bool {
-        self.in_force.contains_key(&(target.clone(), knob))
+    /// Whether a weight is in force for a promise.
+    pub fn sets_weight(&self, target: &Target) -> bool {
+        self.in_force.contains_key(&(target.clone(), Knob::Weight))
     }
 
     pub fn outside_costs(&self) -> &[OutsideCost] {

@@ -196,7 +196,7 @@ impl Keeper {
             let steps = (weight.max(1.0).ln() / WEIGHT_STEP.ln()).round();
             tree::raw_weight(group, WEIGHT_STEP.powf(steps))
         };
-        (raw != found || self.sets(&held.target, Knob::Weight)).then(|| Change {
+        (raw != found || self.sets_weight(&held.target)).then(|| Change {
             target: held.target.clone(),
             to: Setting::Weight(raw),
             why: held.role.why().to_owned(),

@@ -454,12 +454,12 @@ impl Sim<'_> {
             .map(|entry| entry.2)
     }
 
-    pub(super) fn enqueue_rt(&mut self, cpu: u32, task: u32, front: bool) {
+    /// Behind the others of its priority.
+    pub(super) fn enqueue_rt(&mut self, cpu: u32, task: u32) {
         self.balance.rt_order += 1;
-        let order = if front { -self.balance.rt_order } else { self.balance.rt_order };
         let t = &mut self.tasks[task as usize];
         t.rr_left = RR_NS;
-        self.cpus[cpu as usize].rt.push((t.priority, order, task));
+        self.cpus[cpu as usize].rt.push((t.priority, self.balance.rt_order, task));
     }
 
     pub(super) fn dequeue_rt(&mut self, cpu: u32, task: u32) {
@@ -469,7 +469,7 @@ impl Sim<'_> {
     /// A round-robin task used up its turn.
     pub(super) fn rotate_rt(&mut self, cpu: u32, task: u32) {
         self.dequeue_rt(cpu, task);
-        self.enqueue_rt(cpu, task, false);
+        self.enqueue_rt(cpu, task);
     }
 
     /// A CPU without real-time work takes a waiting real-time task from another (`pull_rt_task`).
@@ -492,7 +492,7 @@ impl Sim<'_> {
         let Some((_, _, task, from)) = best else { return false };
         self.dequeue_rt(from, task);
         self.move_to(task, cpu);
-        self.enqueue_rt(cpu, task, false);
+        self.enqueue_rt(cpu, task);
         true
     }
 }

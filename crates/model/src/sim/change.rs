@@ -87,7 +87,7 @@ impl Sim<'_> {
         if self.tasks[task as usize].policy.is_fair() {
             self.enqueue_fair(task, false);
         } else {
-            self.enqueue_rt(target, task, false);
+            self.enqueue_rt(target, task);
         }
         let mark = self.throttle_clock(task);
         self.tasks[task as usize].throttle_mark = mark;

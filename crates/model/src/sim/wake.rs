@@ -40,7 +40,7 @@ impl Sim<'_> {
         if fair {
             self.enqueue_fair(task, initial);
         } else {
-            self.enqueue_rt(cpu, task, false);
+            self.enqueue_rt(cpu, task);
         }
         self.after_wake(cpu, task);
     }
@@ -139,7 +139,7 @@ impl Sim<'_> {
         if target != cpu {
             self.dequeue_rt(cpu, task);
             self.move_to(task, target);
-            self.enqueue_rt(target, task, false);
+            self.enqueue_rt(target, task);
             self.mark_resched(target);
         }
     }
