@@ -5,14 +5,12 @@ use std::time::{Duration, Instant};
 
 use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::steal::{TICK, Victim, VictimCommand};
+use evenkeel_linux::testing::turn;
 use evenkeel_model::credit::Rule;
 
 /// Use above 20 % over two seconds is throttled by 97 %.
 const WINDOW: Rule =
     Rule::Window { window_s: 2.0, above: 0.2, below: 0.2, stolen: 0.97, counts_stolen: true };
-
-/// One test at a time: victims need CPUs.
-static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// An endless job on one CPU.
 fn victim(name: &str, limit: Option<&str>, rule: Rule, state: &Path) -> Victim {
@@ -45,9 +43,9 @@ fn groups() -> Vec<PathBuf> {
     all.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&prefix)).collect()
 }
 
-/// Holds the turn, and gives an empty directory for the programs' state.
+/// Holds the turn, as victims need CPUs, and gives an empty directory for the programs' state.
 fn begin() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
-    (TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner), tempfile::tempdir().unwrap())
+    (turn(), tempfile::tempdir().unwrap())
 }
 
 #[test]

@@ -7,17 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, Limit};
-use evenkeel_linux::testing::{TestCgroup, TestProcess, comm, schedstat, until};
+use evenkeel_linux::testing::{TestCgroup, TestProcess, comm, schedstat, turn, until};
 use program::{Ended, end, evenkeel};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-
-/// Each needs a CPU of its own: one at a time.
-static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
-fn turn() -> std::sync::MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 /// A group of the cpu controller, removed with its guard.
 struct Group(TestCgroup);

@@ -1,11 +1,10 @@
-//! Tenants' networks on the real kernel.
+//! Tenants' networks on the real kernel. One test at a time: the dumps compared are the host's.
 
 mod common;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use common::binary;
@@ -18,10 +17,7 @@ use evenkeel_lab::net::scene::NamespaceScene;
 use evenkeel_lab::net::tool_scene::ToolScene;
 use evenkeel_lab::net::tools::Tool;
 use evenkeel_lab::net::wiring::{Nic, UPLINK, Wiring};
-use evenkeel_linux::testing::until;
-
-/// One at a time: the dumps compared are the host's.
-static HOST: Mutex<()> = Mutex::new(());
+use evenkeel_linux::testing::{turn, until};
 
 fn short() -> Timing {
     Timing { warmup: Duration::from_millis(100), window: Duration::from_millis(150), windows: 2 }
@@ -47,7 +43,7 @@ fn dump() -> BTreeSet<String> {
 
 #[test]
 fn flows_are_answered_by_every_tenant_over_every_link() {
-    let _turn = HOST.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = turn();
     let before = dump();
     let cpus = CpuSet::first_n(2);
     for (nic, tenants, steered) in
@@ -97,7 +93,7 @@ fn flows_are_answered_by_every_tenant_over_every_link() {
 /// A real program as the traffic (Debian's iperf3); netperf, which is not in Debian main, where it is installed.
 #[test]
 fn programs_that_are_not_ours_measure_the_same_tenants() {
-    let _turn = HOST.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = turn();
     let before = dump();
     for (tool, nic, tenants) in
         [(Tool::Iperf3, Nic::Veth, 2), (Tool::Netperf, Nic::Macvlan, 2), (Tool::Netperf, Nic::None, 1)]
@@ -167,7 +163,7 @@ fn child_that_is_killed() {
 
 #[test]
 fn a_kill_leaves_no_link_and_no_namespace() {
-    let _turn = HOST.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
     let before = dump();
     let file = dir.path().join("up");

@@ -1,10 +1,10 @@
-//! Experiments on the real kernel: released together, accounted for, resumed, and nothing left behind.
+//! Experiments on the real kernel: released together, accounted for, resumed, and nothing left behind. One at a
+//! time: shares are only what they are while nobody else of this program runs.
 
 mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use common::binary;
@@ -16,9 +16,7 @@ use evenkeel_lab::runner::{About, Options, Run, RunError, run};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_linux::sys::usable_cpus;
-
-/// Shares are only what they are while nobody else of this program runs.
-static ALONE: Mutex<()> = Mutex::new(());
+use evenkeel_linux::testing::turn;
 
 fn experiment(text: &str) -> Experiment {
     Experiment::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"))
@@ -36,7 +34,7 @@ fn run_in(folder: &Path, experiment: &Experiment, stop: &AtomicBool) -> Result<R
 
 /// Runs it alone and looks that nothing of this process is left.
 fn done(text: &str) -> Record {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let _alone = turn();
     let dir = tempfile::tempdir().unwrap();
     let record = run_in(dir.path(), &experiment(text), &AtomicBool::new(false)).unwrap();
     assert!(record.is_complete());
@@ -140,7 +138,7 @@ fn commands_run_as_themselves_and_failures_are_marked_while_the_rest_goes_on() {
 
 #[test]
 fn what_is_finished_is_not_run_again() {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let _alone = turn();
     let dir = tempfile::tempdir().unwrap();
     let text = "name = 'resume'\nrepetitions = 3\n[[tenant]]\nload = 'spin'\nrun_s = 0.1\n\
         [[sweep]]\nfield = 'tenant.0.quota_pct'\nvalues = [50, 'none']\n";
@@ -210,7 +208,7 @@ fn what_the_host_lacks_is_said_before_anything_is_started() {
 
 #[test]
 fn a_cell_over_at_once_leaves_nothing_when_stopped() {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let _alone = turn();
     let dir = tempfile::tempdir().unwrap();
     let stop = AtomicBool::new(false);
     let experiment = experiment("name = 'stopped'\n[[tenant]]\nunits = '8x5'\nload = 'spin'\nrun_s = 30\n");

@@ -1,10 +1,11 @@
-//! Virtual machines as tenants, on the real kernel. Emulated (no KVM needed), so that nothing here judges speed.
+//! Virtual machines as tenants, on the real kernel. Emulated (no KVM needed), so that nothing here judges speed. They
+//! share few CPUs badly: one test at a time.
 
 mod common;
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use common::binary;
@@ -12,9 +13,7 @@ use evenkeel_lab::net::measure::{Timing, cpu_ns};
 use evenkeel_lab::vm::machine::{Accel, Machine, Role, Spec};
 use evenkeel_lab::vm::nic::VmNic;
 use evenkeel_lab::vm::scene::{CpuScene, Stock, VmScene};
-
-/// Emulated machines share few CPUs badly: one test at a time.
-static ONE: Mutex<()> = Mutex::new(());
+use evenkeel_linux::testing::turn;
 
 fn stock() -> &'static Stock {
     static STOCK: OnceLock<Stock> = OnceLock::new();
@@ -26,7 +25,7 @@ fn stock() -> &'static Stock {
 
 #[test]
 fn machines_serve_flows_and_are_gone_afterwards() {
-    let _turn = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = turn();
     let scene = VmScene::build(stock(), VmNic::Virtio, 2, 1, 4, None).unwrap();
     let pids: Vec<u32> = scene.machines().iter().map(|m| m.pid()).collect();
     for machine in scene.machines() {
@@ -50,7 +49,7 @@ fn machines_serve_flows_and_are_gone_afterwards() {
 /// macvtap takes only what is sent to its own address; no bridge is between.
 #[test]
 fn machines_serve_flows_by_macvtap_and_virtual_functions_are_looked_for() {
-    let _turn = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = turn();
     let devices = || fs::read_dir("/dev").unwrap().flatten().map(|e| e.file_name()).collect::<Vec<_>>();
     let scene = VmScene::build(stock(), VmNic::Macvtap, 2, 1, 4, None).unwrap();
     let timing = Timing { warmup: Duration::from_millis(500), window: Duration::from_secs(1), windows: 2 };
@@ -75,7 +74,7 @@ fn machines_serve_flows_by_macvtap_and_virtual_functions_are_looked_for() {
 
 #[test]
 fn weights_act_on_machines_and_a_guest_that_fails_shows_its_console() {
-    let _turn = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = turn();
     let cpu = evenkeel_base::CpuSet::single(0);
     let scene = CpuScene::build(stock(), &[100, 400], 1, Some(&cpu)).unwrap();
     let read = || scene.pids().iter().map(|pid| cpu_ns(*pid).unwrap()).collect::<Vec<_>>();

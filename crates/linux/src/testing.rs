@@ -8,6 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Root;
@@ -50,6 +51,12 @@ pub fn posted(stream: &mut impl Read) -> (String, Vec<u8>) {
             return (head, bytes.split_off(at + 4));
         }
     }
+}
+
+/// One test of a program at a time: for those that want a CPU of their own, or change what all share. One that failed bars none.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A cgroup that ends with its guard: what is still in it is killed.

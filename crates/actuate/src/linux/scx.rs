@@ -242,6 +242,8 @@ mod tests {
     use std::path::Path;
     use std::sync::MutexGuard;
 
+    use evenkeel_linux::testing::turn;
+
     use super::*;
 
     /// A host with sched_ext whose schedulers are scripts; one at a time, for a script that another thread's `fork` has open
@@ -251,11 +253,9 @@ mod tests {
         _alone: MutexGuard<'static, ()>,
     }
 
-    static ALONE: Mutex<()> = Mutex::new(());
-
     impl Host {
         fn new() -> Self {
-            let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+            let _alone = turn();
             let host = Self { dir: tempfile::tempdir().unwrap(), _alone };
             fs::create_dir_all(host.at("sys/kernel/sched_ext/root")).unwrap();
             host.set("disabled");

@@ -5,13 +5,8 @@ use std::process::{Command, Stdio};
 
 use evenkeel_base::TaskId;
 use evenkeel_linux::process::start_time;
+pub use evenkeel_linux::testing::turn;
 use evenkeel_linux::testing::{TestChild, comm, schedstat, until};
-
-/// Tests that load programs, count them, or want a CPU: one at a time.
-pub fn turn() -> std::sync::MutexGuard<'static, ()> {
-    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 /// Computes without an end.
 pub const SPIN: &str = "while :; do :; done";

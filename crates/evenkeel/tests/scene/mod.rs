@@ -13,16 +13,10 @@ use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{CpuQuota, Knob, Setting, Target, TaskId};
 use evenkeel_linux::cgroupfs::processes;
 use evenkeel_linux::testing::{TestCgroup, TestChild, comm};
-pub use evenkeel_linux::testing::{TestProcess as Process, until};
+pub use evenkeel_linux::testing::{TestProcess as Process, turn, until};
 pub use program::{Ended, end};
 
-/// Loads of two tests at once would make each other's trials longer: one at a time.
-pub fn turn() -> std::sync::MutexGuard<'static, ()> {
-    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// Such a turn, and a directory for the program's state.
+/// A turn, as loads of two tests at once would make each other's trials longer, and a directory for the program's state.
 pub fn begin() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
     (turn(), tempfile::tempdir().unwrap())
 }
