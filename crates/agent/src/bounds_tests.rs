@@ -460,10 +460,7 @@ fn of_services_cgroups_the_quota_alone_may_be_changed() {
     let scope = Scope::parse(&["cgroup:/work"]).unwrap();
     let mut bounds = Bounds::reckon(&Bounds::default(), &observation, &scope, &[], false, None);
     bounds.add_services(&observation, |task| task.comm == "redis");
-    let allowed = |path: &str, to: Setting| {
-        let target = Target::Group(GroupRef { path: path.into(), v2: true });
-        bounds.allows(&Change { target, to, why: String::new() })
-    };
+    let allowed = |path: &str, to: Setting| bounds.allows(&testing::change(path, to));
     let quota = || Setting::Quota(evenkeel_base::CpuQuota::UNLIMITED);
     assert_eq!(
         ["/api", "/mixed", "/work", "/"].map(|path| allowed(path, quota())),

@@ -146,15 +146,13 @@ mod tests {
 
     use evenkeel_actuate::fake::{FakeKernel, FakeMedium, World};
     use evenkeel_actuate::{Actuator, Options, Verdict};
-    use evenkeel_base::GroupRef;
 
     use super::*;
     use crate::bounds::{self, Bounds};
     use crate::testing;
 
     fn weight(path: &str, raw: u64) -> Change {
-        let target = Target::Group(GroupRef { path: path.into(), v2: true });
-        Change { target, to: Setting::Weight(raw), why: String::new() }
+        testing::change(path, Setting::Weight(raw))
     }
 
     #[test]
@@ -191,7 +189,7 @@ mod tests {
         let bounds = Bounds::reckon(&Bounds::default(), &observation, &scope, &[], false, None);
         let (kernel, medium) = (FakeKernel(world.clone()), Box::new(FakeMedium(world.clone())));
         let (mut actuator, _) = Actuator::open_on(kernel, medium, Options::default()).unwrap();
-        let change = |to: Setting| Change { target: Target::Group(work.clone()), to, why: String::new() };
+        let change = |to| testing::change("/work", to);
         let idle = Plan { changes: vec![change(Setting::GroupIdle(true))], ..Plan::default() };
         let weight = || vec![change(Setting::Weight(300))];
         let mut reports = vec![bounds::set(&mut actuator, &with_changes(&idle, weight()), &bounds)];

@@ -361,21 +361,14 @@ impl Drop for Controls {
 #[cfg(test)]
 mod tests {
     use evenkeel_actuate::ChangeOutcome;
-    use evenkeel_base::GroupRef;
 
     use super::*;
+    use crate::testing;
 
     #[test]
     fn a_value_that_could_not_be_restored_is_told_once_until_it_is() {
-        let item = |path: &str| Item {
-            target: Target::Group(GroupRef { path: path.into(), v2: true }),
-            knob: Knob::Weight,
-            comm: None,
-            found: None,
-            original: Setting::Weight(100),
-            descendant: false,
-            note: Some("not permitted".into()),
-        };
+        let item =
+            |path: &str| Item { note: Some("not permitted".into()), ..testing::restored(path, Knob::Weight) };
         let mut unrestored = Unrestored::default();
         let mut told = |failed: &[&str], put_back: &[&str]| {
             let of = |paths: &[&str]| paths.iter().copied().map(item).collect();
@@ -412,22 +405,13 @@ mod tests {
 
     #[test]
     fn what_somebody_else_set_is_told_and_nothing_else() {
-        let target = |path: &str| Target::Group(GroupRef { path: path.into(), v2: true });
         let outcome = |path: &str, verdict| ChangeOutcome {
-            target: target(path),
+            target: Target::Group(testing::group(path)),
             knob: Knob::Weight,
             to: Setting::Weight(200),
             verdict,
         };
-        let item = Item {
-            target: target("/c"),
-            knob: Knob::Weight,
-            comm: None,
-            found: Some(Setting::Weight(7)),
-            original: Setting::Weight(100),
-            descendant: false,
-            note: None,
-        };
+        let item = Item { found: Some(Setting::Weight(7)), ..testing::restored("/c", Knob::Weight) };
         let report = SetReport {
             changes: vec![
                 outcome("/a", Verdict::Conflict(Setting::Weight(300))),

@@ -106,29 +106,26 @@ mod tests {
     use evenkeel_base::CpuQuota;
 
     use super::*;
+    use crate::testing;
 
     #[test]
     fn a_plan_knows_whom_it_changes_or_moves_and_whether_it_pins() {
         let id = |tid| TaskId { tgid: tid, tid, start_time: 1 };
         let change = |target, to| Change { target, to, why: String::new() };
         let nice = || Setting::Sched(evenkeel_base::SchedAttr::DEFAULT);
-        let group = || Target::Group(GroupRef { path: "/batch".into(), v2: true });
+        let batch = |to| testing::change("/batch", to);
         let plan = |changes| Plan { changes, ..Plan::default() };
-        let mixed = plan(vec![change(Target::Task(id(1)), nice()), change(group(), Setting::Weight(1))]);
+        let mixed = plan(vec![change(Target::Task(id(1)), nice()), batch(Setting::Weight(1))]);
         assert_eq!(tasks_of(&mixed), [id(1)].into());
         assert_eq!(tasks_of(&Plan { pull: vec![id(2)], ..mixed.clone() }), [id(1), id(2)].into());
-        assert!(!pins(&mixed) && !pins(&plan(vec![change(group(), Setting::Cpuset(Default::default()))])));
+        assert!(!pins(&mixed) && !pins(&plan(vec![batch(Setting::Cpuset(Default::default()))])));
         let pinned = change(Target::Task(id(1)), Setting::Affinity(Default::default()));
         assert!(pins(&plan([mixed.changes, vec![pinned]].concat())));
     }
 
     #[test]
     fn a_limit_of_the_scope_is_told_from_its_weight_and_from_a_services_burst() {
-        let group = |path: &str| GroupRef { path: path.into(), v2: true };
-        let plan = |path: &str, to| Plan {
-            changes: vec![Change { target: Target::Group(group(path)), to, why: String::new() }],
-            ..Plan::default()
-        };
+        let plan = |path: &str, to| Plan { changes: vec![testing::change(path, to)], ..Plan::default() };
         let quota = || Setting::Quota(CpuQuota::UNLIMITED);
         let limits = |plan: Plan| limits_any(&plan, |of| of.path == "/batch");
         assert!(limits(plan("/batch", quota())));

@@ -149,11 +149,11 @@ fn is_left(change: &ChangeRecord, report: &RestoreReport) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_actuate::Item;
-    use evenkeel_base::{GroupRef, Knob, Setting};
+    use evenkeel_base::Knob;
 
     use super::*;
     use crate::events::Quiet;
+    use crate::testing::restored;
 
     #[test]
     fn the_newest_stages_are_kept() {
@@ -167,23 +167,14 @@ mod tests {
 
     #[test]
     fn a_change_that_could_not_be_restored_is_still_in_force() {
-        let item = |path: &str, knob| Item {
-            target: Target::Group(GroupRef { path: path.into(), v2: true }),
-            knob,
-            comm: None,
-            found: None,
-            original: Setting::Weight(100),
-            descendant: false,
-            note: None,
-        };
         let change = |path: &str| ChangeRecord {
             group: Some(path.into()),
             knob: "weight".into(),
             ..ChangeRecord::default()
         };
         let report = RestoreReport {
-            failed: vec![item("/a", Knob::Weight), item("/b", Knob::Quota)],
-            put_back: vec![item("/c", Knob::Weight)],
+            failed: vec![restored("/a", Knob::Weight), restored("/b", Knob::Quota)],
+            put_back: vec![restored("/c", Knob::Weight)],
             ..RestoreReport::default()
         };
         assert_eq!(["/a", "/b", "/c"].map(|path| is_left(&change(path), &report)), [true, false, false]);

@@ -229,8 +229,7 @@ mod tests {
     }
 
     fn idle(path: &str) -> Change {
-        let target = Target::Group(GroupRef { path: path.into(), v2: true });
-        Change { target, to: Setting::GroupIdle(true), why: String::new() }
+        testing::change(path, Setting::GroupIdle(true))
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! A small host, seen, for tests, and an agent that changes nothing.
 
-use evenkeel_base::{GroupView, Observation, TaskId, TaskView, Topology};
+use evenkeel_actuate::Item;
+use evenkeel_base::{
+    Change, GroupRef, GroupView, Knob, Observation, Setting, Target, TaskId, TaskView, Topology,
+};
 use evenkeel_observe::Sampling;
 use evenkeel_policy::protect::LatencyTarget;
 
@@ -35,4 +38,20 @@ pub fn observation(groups: &[(&str, Option<u32>)]) -> Observation {
 pub fn task(pid: u32, comm: &str, group: u32) -> TaskView {
     let id = TaskId { tgid: pid, tid: pid, start_time: 1 };
     TaskView { ppid: 1, group: Some(group), ..TaskView::of(id, comm) }
+}
+
+/// A cgroup of v2.
+pub fn group(path: &str) -> GroupRef {
+    GroupRef { path: path.into(), v2: true }
+}
+
+/// A change of such a cgroup.
+pub fn change(path: &str, to: Setting) -> Change {
+    Change { target: Target::Group(group(path)), to, why: String::new() }
+}
+
+/// A property of such a cgroup, whose weight was 100, in a report on what was restored.
+pub fn restored(path: &str, knob: Knob) -> Item {
+    let (target, original) = (Target::Group(group(path)), Setting::Weight(100));
+    Item { target, knob, comm: None, found: None, original, descendant: false, note: None }
 }

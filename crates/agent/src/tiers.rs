@@ -155,7 +155,7 @@ pub fn all(observation: &Observation, trusted: &Trusted) -> BTreeMap<String, Der
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_base::{ContainerView, GroupRef, Nice, PodView, SchedAttr, load_weight};
+    use evenkeel_base::{ContainerView, Nice, PodView, SchedAttr, load_weight};
 
     use super::*;
     use crate::scope::Scope;
@@ -281,8 +281,7 @@ mod tests {
             ("/system.slice/kubelet.service", None),
         ] {
             assert_eq!(quality_of_service(path), class, "{path}");
-            let group = GroupRef { path: path.into(), v2: true };
-            assert_eq!(group.is_kubelets(), path.contains("kubepods"), "{path}");
+            assert_eq!(testing::group(path).is_kubelets(), path.contains("kubepods"), "{path}");
         }
     }
 }

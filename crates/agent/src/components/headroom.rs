@@ -292,10 +292,9 @@ mod tests {
 
     /// Of a cgroup without a quota of its own, in a pod that has one CPU.
     fn limit(part: f64) -> FollowingLimit {
-        let group = |path: &str| GroupRef { path: path.into(), v2: true };
         FollowingLimit {
-            group: group("/pod/batch"),
-            above: group("/pod"),
+            group: testing::group("/pod/batch"),
+            above: testing::group("/pod"),
             quota: quota(100_000),
             left_pct: 60.0,
             part,

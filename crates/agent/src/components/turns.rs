@@ -283,7 +283,7 @@ mod tests {
 
     fn group(path: &[(u32, u64)], cpus: &[u32]) -> Group {
         Group {
-            target: GroupRef { path: "/g".into(), v2: true },
+            target: crate::testing::group("/g"),
             tasks: vec![],
             path: path.iter().map(|(index, weight)| (*index, Some(*weight))).chain([(0, None)]).collect(),
             cpus: cpus.iter().copied().collect(),

@@ -221,7 +221,7 @@ fn configuration(config: &Config) -> BTreeMap<String, String> {
 mod tests {
     use std::time::Duration;
 
-    use evenkeel_base::{Change, GroupRef, Setting, Target};
+    use evenkeel_base::{Change, Setting};
     use evenkeel_policy::monitor::Unit;
 
     use super::*;
@@ -236,8 +236,7 @@ mod tests {
     }
 
     fn kept() -> Proved {
-        let target = Target::Group(GroupRef { path: "/a".into(), v2: true });
-        let change = Change { target, to: Setting::Weight(900), why: "it helps".into() };
+        let change = Change { why: "it helps".into(), ..crate::testing::change("/a", Setting::Weight(900)) };
         let plan = Plan { name: "weights".into(), changes: vec![change], ..Plan::default() };
         let seen = |score| Seen { seconds: 0.9, score, cpu_pct: 50.0, ..Seen::default() };
         let decided = Decided {

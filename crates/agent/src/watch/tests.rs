@@ -1,5 +1,5 @@
 use evenkeel_actuate::Applied;
-use evenkeel_base::{GroupRef, Histogram, HostView, SchedAttr, Setting, TaskView};
+use evenkeel_base::{Histogram, HostView, SchedAttr, Setting, TaskView};
 
 use super::*;
 use crate::testing::{self, agent, agent_of_services};
@@ -17,17 +17,14 @@ fn basis(load_pct: f64, idle: bool) -> Basis {
     Basis { host: Some(BasisHost { load_pct, online: CpuSet::first_n(2) }), idle, in_vain: None }
 }
 
-fn change(target: Target, to: Setting) -> Plan {
+/// A setting of task 7.
+fn of_task(to: Setting) -> Plan {
+    let target = Target::Task(testing::task(7, "job", 1).id);
     Plan { changes: vec![Change { target, to, why: String::new() }], ..Plan::default() }
 }
 
-/// A setting of task 7.
-fn of_task(to: Setting) -> Plan {
-    change(Target::Task(testing::task(7, "job", 1).id), to)
-}
-
 fn of_group(path: &str) -> Plan {
-    change(Target::Group(GroupRef { path: path.into(), v2: true }), Setting::Weight(1))
+    Plan { changes: vec![testing::change(path, Setting::Weight(1))], ..Plan::default() }
 }
 
 #[test]
@@ -189,7 +186,7 @@ fn a_load_that_was_tried_in_vain_is_none_that_has_changed() {
 fn cgroups_that_came_are_counted_and_not_what_was_written() {
     let (weight, idle) = (Setting::Weight(1), Setting::GroupIdle(true));
     let outcome = |path: &str, to: &Setting, first: Option<bool>| ChangeOutcome {
-        target: Target::Group(GroupRef { path: path.into(), v2: true }),
+        target: Target::Group(testing::group(path)),
         knob: to.knob(),
         to: to.clone(),
         verdict: first.map_or(Verdict::Unchanged, |first| {

@@ -66,7 +66,7 @@ fn governor_of_20_percent(cpu: Hierarchy) -> ScopeGovernor {
     let mut auto = Auto::new((1.0, None), PERIOD, None, Purpose::default()).unwrap();
     auto.governor = wants(0.2);
     let group = Group {
-        target: GroupRef { path: "/work".into(), v2: true },
+        target: crate::testing::group("/work"),
         counted: Counted::default(),
         inode: 1,
         cpu,
