@@ -189,7 +189,8 @@ fn exchange_read(flow: &mut TcpStream) -> Option<bool> {
     }
 }
 
-fn is_idle(error: &io::Error) -> bool {
+/// Whether nothing was there yet.
+pub(crate) fn is_idle(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 

@@ -5,7 +5,7 @@
 //! can, the other takes; an event is 64 KiB of payload.
 
 use std::hint::black_box;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Workload;
-use crate::flow::connect;
+use crate::flow::{connect, is_idle};
 use crate::load::{Context, LoadError};
 
 /// Payload of an event of a stream over TCP, bytes.
@@ -125,10 +125,6 @@ impl Stream {
         }
         Ok(())
     }
-}
-
-fn is_idle(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
 impl Workload for Stream {

@@ -5,6 +5,8 @@ use evenkeel_base::text::{count, significant, without_zeros};
 use evenkeel_experiment::record::Host;
 use evenkeel_experiment::study::{PointStudy, TenantStudy};
 
+use crate::time;
+
 /// A number for people: four significant digits, no more decimals than six.
 pub(crate) fn figure(value: f64) -> String {
     if !value.is_finite() {
@@ -39,6 +41,11 @@ pub fn host_line(h: &Host) -> String {
     parts.extend(h.cgroup.clone().map(|c| format!("cgroup {c}")));
     parts.extend(h.virtual_machine.filter(|v| *v).map(|_| "virtual machine".to_owned()));
     if parts.is_empty() { "host not known".to_owned() } else { parts.join(" · ") }
+}
+
+/// A page's line on what was run, where and when.
+pub fn begun_line(name: &str, host: &Host, began: &str) -> String {
+    format!("{name} · {} · begun {}", host_line(host), time::to_the_second(began))
 }
 
 /// What holds a tenant, in words.

@@ -12,21 +12,23 @@ mod text;
 
 pub use compare::{compare_html, compare_markdown, compare_text};
 pub use csv::files as csv_files;
-pub use figures::host_line;
+pub use figures::{begun_line, host_line};
 pub use markdown::markdown;
 pub use page::page;
 pub use platforms::{platforms_html, platforms_markdown, platforms_text};
 pub use text::text;
 
-/// A study for people: when it was begun, its table, what it means, what was missing, and points without a result.
+use crate::time;
+
+/// A study for people: its name, when it was begun, its table, what it means, what was missing, and points without a result.
 pub fn study_text(
-    begun: &str,
+    (name, began): (&str, &str),
     table: &str,
     verdicts: &[String],
     missed: &[String],
     failed: &[(String, String)],
 ) -> String {
-    let mut out = format!("{begun}\n\n{table}\n");
+    let mut out = format!("{name}, begun {}\n\n{table}\n", time::to_the_second(began));
     verdicts.iter().for_each(|verdict| out += &format!("* {verdict}\n"));
     missed.iter().for_each(|missed| out += &format!("! {missed}\n"));
     for (point, why) in failed {

@@ -7,7 +7,9 @@ use evenkeel_experiment::study::{Kind, PointStudy, Study, TenantStudy, Verdict};
 use maud::{Markup, PreEscaped, html};
 
 use super::charts::{self, Bar, ByUnits, Series, Track};
-use super::figures::{estimate, figure as number, host_line, known, limits, unpredicted, with_units};
+use super::figures::{
+    begun_line, estimate, figure as number, host_line, known, limits, unpredicted, with_units,
+};
 use super::text::outcome;
 use crate::html::{figure, page as whole};
 use crate::time;
@@ -26,7 +28,7 @@ pub fn page(record: &Record, study: &Study) -> String {
         style { (PreEscaped(charts::STYLE)) (PreEscaped(STYLE)) }
         header {
             h1 { (if study.title.is_empty() { &study.name } else { &study.title }) }
-            p.sub { (study.name) " · " (host_line(&study.host)) " · begun " (time::to_the_second(&study.began)) " · evenkeel " (study.version) }
+            p.sub { (begun_line(&study.name, &study.host, &study.began)) " · evenkeel " (study.version) }
         }
         div.answer id="answer" { @for text in answer(study) { p { (text) } } }
         @for missed in &study.missed { p.note { (missed) } }

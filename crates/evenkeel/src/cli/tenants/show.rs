@@ -7,9 +7,9 @@ use evenkeel_lab::fairness::study::{Row, Study, series};
 use evenkeel_report::figure;
 use evenkeel_report::figure::Figure;
 use evenkeel_report::html::FiguresPage;
-use evenkeel_report::lab::{host_line, study_text};
+use evenkeel_report::lab::{begun_line, study_text};
 use evenkeel_report::svg::{Across, Line, LineChart};
-use evenkeel_report::{Field, Table, Value, time};
+use evenkeel_report::{Field, Table, Value};
 
 const FIGURES: [Figure<Row>; 16] = [
     figure!(transactions_per_s, "TRANS/S", 0),
@@ -31,8 +31,8 @@ const FIGURES: [Figure<Row>; 16] = [
 ];
 
 pub fn text(study: &Study) -> String {
-    let begun = format!("{}, begun {}", study.name, time::to_the_second(&study.began));
-    study_text(&begun, &table(study).text(&study.rows, None), &study.verdicts, &study.missed(), &study.failed)
+    let head = (study.name.as_str(), study.began.as_str());
+    study_text(head, &table(study).text(&study.rows, None), &study.verdicts, &study.missed(), &study.failed)
 }
 
 /// Every figure, those that any point has also for people.
@@ -142,12 +142,7 @@ pub fn page(record: &TenantsRecord, study: &Study) -> FiguresPage {
             "Do weights hold between tenants?"
         }
         .into(),
-        sub: format!(
-            "{} · {} · begun {}",
-            study.name,
-            host_line(&study.host),
-            time::to_the_second(&study.began)
-        ),
+        sub: begun_line(&study.name, &study.host, &study.began),
         verdicts: study.verdicts.clone(),
         missed: study.missed(),
         facts,

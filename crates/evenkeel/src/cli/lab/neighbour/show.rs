@@ -7,9 +7,9 @@ use evenkeel_report::demo::Role;
 use evenkeel_report::figure;
 use evenkeel_report::figure::Figure;
 use evenkeel_report::html::FiguresPage;
-use evenkeel_report::lab::{host_line, study_text};
+use evenkeel_report::lab::{begun_line, study_text};
 use evenkeel_report::svg::{Across, Line, LineChart, line_chart, standalone};
-use evenkeel_report::{Field, Table, Value, time};
+use evenkeel_report::{Field, Table, Value};
 
 const FIGURES: [Figure<Row>; 11] = [
     figure!(p50_usec, "P50 US", 0, false),
@@ -26,8 +26,8 @@ const FIGURES: [Figure<Row>; 11] = [
 ];
 
 pub fn text(study: &Study) -> String {
-    let begun = format!("{}, begun {}", study.name, time::to_the_second(&study.began));
-    study_text(&begun, &people(study).text(&study.rows, None), &study.verdicts, &missed(study), &study.failed)
+    let head = (study.name.as_str(), study.began.as_str());
+    study_text(head, &people(study).text(&study.rows, None), &study.verdicts, &missed(study), &study.failed)
 }
 
 /// The columns that name a point.
@@ -171,12 +171,7 @@ pub fn page(study: &Study) -> FiguresPage {
     let facts = facts.collect();
     FiguresPage {
         title: "What does a service feel of batch work next to it?".into(),
-        sub: format!(
-            "{} · {} · begun {}",
-            study.name,
-            host_line(&study.host),
-            time::to_the_second(&study.began)
-        ),
+        sub: begun_line(&study.name, &study.host, &study.began),
         verdicts: study.verdicts.clone(),
         missed: missed(study),
         facts,
