@@ -1,5 +1,6 @@
 //! Comparing and combining values: what is ours, what was there, what a child inherits.
 
+use evenkeel_base::sched::{MAX_SLICE_NS, MIN_SLICE_NS};
 use evenkeel_base::{CpuQuota, CpuSet, Limit, SchedAttr, SchedPolicy, Setting};
 
 /// Bits in an affinity mask of all ones: `CONFIG_NR_CPUS` of the largest distribution kernels. The kernel cuts a
@@ -37,9 +38,6 @@ pub(crate) fn attainable(to: &Setting, widest: Option<&CpuSet>) -> Setting {
     }
 }
 
-/// Shortest and longest slice the kernel keeps, nanoseconds (`__setparam_fair`).
-const SLICE_RANGE: (u64, u64) = (100_000, 100_000_000);
-
 /// The value as the kernel will hold it, given what is there now: clamped where it clamps silently.
 pub(crate) fn normalise(to: &Setting, now: &Setting, v2: bool) -> Setting {
     match (to, now) {
@@ -59,7 +57,7 @@ pub(crate) fn normalise(to: &Setting, now: &Setting, v2: bool) -> Setting {
                 attr.slice_ns = attr.slice_ns.filter(|_| is_deadline(to));
             } else {
                 attr.rt_priority = 0;
-                attr.slice_ns = attr.slice_ns.map(|ns| ns.clamp(SLICE_RANGE.0, SLICE_RANGE.1));
+                attr.slice_ns = attr.slice_ns.map(|ns| ns.clamp(MIN_SLICE_NS, MAX_SLICE_NS));
             }
             Setting::Sched(attr)
         }

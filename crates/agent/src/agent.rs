@@ -10,7 +10,7 @@ use evenkeel_base::{
 };
 use evenkeel_linux::sys::wall_ns;
 use evenkeel_linux::{Root, fault};
-use evenkeel_observe::{Detail, Observer, ObserverOptions, Select, read_kernel};
+use evenkeel_observe::{Detail, Observer, ObserverOptions, RUNTIMES_WAIT, Select, read_kernel};
 use evenkeel_policy::levers::Features;
 use evenkeel_policy::monitor::OnlineControl;
 use evenkeel_policy::window::{Owner, Summary};
@@ -192,7 +192,7 @@ impl Agent {
             units: Units::default(),
         };
         if agent.config.scope.texts().iter().any(|t| !t.starts_with("cgroup:") && !t.starts_with("pid:")) {
-            agent.observer.wait_for_runtimes(Duration::from_secs(2));
+            agent.observer.wait_for_runtimes(RUNTIMES_WAIT);
         }
         agent.components.status(&mut agent.log.record);
         agent.log.recorder.begin_run(&agent.log.record);

@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::{Limit, Nice, Observation, SchedPolicy, TaskView};
+use evenkeel_base::{IDLE_LOAD_WEIGHT, Limit, Nice, Observation, SchedPolicy, TaskView};
 use evenkeel_model::fair::{Capacity, FairGroup, FairTask, solve};
 
 use crate::view::{self, Place, is_throttled};
 
 /// Real-time and deadline tasks come before all weights.
 const BEFORE_ALL: f64 = 1e9;
-/// Weight of a SCHED_IDLE task (`WEIGHT_IDLEPRIO` in the kernel's `kernel/sched/sched.h`).
-const IDLE: f64 = 3.0;
 
 /// Fair share of each group, percent of one CPU, in the order of the observation's groups; the root's is everybody's. `None`
 /// where the host's figures make no sense to the solver.
@@ -107,7 +105,7 @@ pub fn lost_turn(observation: &Observation, due_pct: &[f64]) -> Vec<LostTurn> {
 fn weight(task: &TaskView) -> f64 {
     match task.sched {
         Some(sched) if !sched.policy.is_fair() => BEFORE_ALL,
-        Some(sched) if sched.policy == SchedPolicy::Idle => IDLE,
+        Some(sched) if sched.policy == SchedPolicy::Idle => IDLE_LOAD_WEIGHT as f64,
         Some(sched) => f64::from(sched.nice.weight()),
         None => f64::from(Nice::default().weight()),
     }

@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// A clock tick of the kernel's files, nanoseconds: `USER_HZ` (`_SC_CLK_TCK`) is 100 on every architecture supported.
+pub const TICK_NS: u64 = 10_000_000;
+
 /// Identity of one thread. Numbers are reused by the kernel; together with the start time they are not
 /// (within one boot, see [`BootId`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -12,7 +15,7 @@ pub struct TaskId {
     pub tgid: u32,
     /// The thread; equals `tgid` for the main thread.
     pub tid: u32,
-    /// Start time in clock ticks (`_SC_CLK_TCK`, 100 per second) since boot: field 22 of `/proc/PID/stat`.
+    /// Start time in clock ticks ([`TICK_NS`]) since boot: field 22 of `/proc/PID/stat`.
     pub start_time: u64,
 }
 

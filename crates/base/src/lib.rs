@@ -30,7 +30,7 @@ pub use change::{
 pub use cpuset::CpuSet;
 pub use facts::{HostFacts, Known};
 pub use file_error::{FileError, nearest};
-pub use id::{BootId, TaskId, UnitPath, is_at_or_below, is_of_user, is_unit_name, unit_of_path};
+pub use id::{BootId, TICK_NS, TaskId, UnitPath, is_at_or_below, is_of_user, is_unit_name, unit_of_path};
 pub use limit::{CpuClaim, CpuQuota, CpuShares, CpuWeight, IDLE_LOAD_WEIGHT, Limit, load_weight};
 pub use observation::{
     BesideCpu, ContainerView, ExitedView, GroupView, HostView, NetworkRate, NetworkRates, NetworkUse,

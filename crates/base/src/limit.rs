@@ -46,6 +46,8 @@ pub struct CpuQuota {
 impl CpuQuota {
     /// Shortest quota and period the kernel takes, microseconds (`min_cfs_quota_period`, `kernel/sched/core.c`).
     pub const LEAST_USEC: u64 = 1_000;
+    /// Longest period the kernel takes, microseconds (`max_cfs_quota_period`, the same file).
+    pub const LONGEST_USEC: u64 = 1_000_000;
     /// No limit, default period.
     pub const UNLIMITED: Self = Self { quota_usec: Limit::Max, period_usec: 100_000, burst_usec: 0 };
 
@@ -119,7 +121,8 @@ impl CpuShares {
     }
 }
 
-/// The scheduler's load weight of a cgroup that is idle as a whole (`cpu.idle`): `WEIGHT_IDLEPRIO` in the kernel's `kernel/sched/sched.h`.
+/// The scheduler's load weight of a cgroup that is idle as a whole (`cpu.idle`), and of a SCHED_IDLE task: `WEIGHT_IDLEPRIO` in the
+/// kernel's `kernel/sched/sched.h`.
 pub const IDLE_LOAD_WEIGHT: u64 = 3;
 
 /// The scheduler's load weight that a number of a cgroup's file means: of `cpu.weight` on v2, of `cpu.shares` on v1.

@@ -63,6 +63,11 @@ impl fmt::Display for Nice {
     }
 }
 
+/// The shortest and the longest slice the kernel grants a task, nanoseconds (`sched_setattr(2)`, `__setparam_fair`).
+pub const MIN_SLICE_NS: u64 = 100_000;
+
+pub const MAX_SLICE_NS: u64 = 100_000_000;
+
 crate::named! {
 /// Scheduling class and policy of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

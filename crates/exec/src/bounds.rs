@@ -8,9 +8,6 @@ use evenkeel_base::text::without_zeros;
 use evenkeel_base::{CpuClaim, CpuQuota, CpuSet, Limit};
 use serde::Serialize;
 
-/// Longest period the kernel takes, microseconds (`max_cfs_quota_period`).
-const MAX_PERIOD_USEC: u64 = 1_000_000;
-
 /// A CPU limit as written: `25%`, `150 %`, `0.5` (CPUs). Percent is of ONE CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CpuLimit(f64);
@@ -96,7 +93,7 @@ fn millis(usec: u64) -> String {
 pub fn quota(limit: Option<CpuLimit>, period: Duration, burst: Duration) -> Result<CpuQuota, String> {
     let usec = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let (period_usec, burst_usec) = (usec(period), usec(burst));
-    if !(CpuQuota::LEAST_USEC..=MAX_PERIOD_USEC).contains(&period_usec) {
+    if !(CpuQuota::LEAST_USEC..=CpuQuota::LONGEST_USEC).contains(&period_usec) {
         return Err(format!("a period of {} is not within 1 ms and 1 s", millis(period_usec)));
     }
     let quota_usec = match limit {
@@ -105,7 +102,7 @@ pub fn quota(limit: Option<CpuLimit>, period: Duration, burst: Duration) -> Resu
             let quota = (limit.pct() / 100.0 * period_usec as f64).round() as u64;
             if quota < CpuQuota::LEAST_USEC {
                 let longer = (100.0 * CpuQuota::LEAST_USEC as f64 / limit.pct()).ceil() as u64;
-                let advice = if longer <= MAX_PERIOD_USEC {
+                let advice = if longer <= CpuQuota::LONGEST_USEC {
                     format!("take a period of at least {}", millis(longer))
                 } else {
                     "the least limit is 0.1 %, with a period of 1 s".to_owned()

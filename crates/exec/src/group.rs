@@ -11,15 +11,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenkeel_base::{CpuQuota, CpuSet};
-use evenkeel_linux::group::{Cgroup, GroupError, within};
+use evenkeel_linux::group::{Cgroup, GroupError, REMOVE_WITHIN, within};
 use evenkeel_linux::mountinfo::{Hierarchies, Hierarchy};
 use evenkeel_linux::{Root, cgroup, cgroupfs};
 
 use super::bounds::Bounds;
 use super::sweep::Claimed;
 
-/// How long a group may take to become removable after its last process was reaped.
-const REMOVE_WITHIN: Duration = Duration::from_secs(3);
 /// How long processes that the command left behind have to end before the group is left to them: some were about to, such as the watcher
 /// of BusyBox's `timeout`.
 const END_WITHIN: Duration = Duration::from_millis(100);

@@ -9,6 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use evenkeel_linux::process::sees_every_process;
+
 const NETLINK_GENERIC: libc::c_int = 16;
 const GENL_ID_CTRL: u16 = 16;
 const CTRL_CMD_GETFAMILY: u8 = 3;
@@ -26,8 +28,6 @@ const OFFSET_PID: usize = 128;
 const OFFSET_PPID: usize = 132;
 const OFFSET_NVCSW: usize = 272;
 const OFFSET_NIVCSW: usize = 280;
-/// Inode of the initial pid namespace (`PROC_PID_INIT_INO`): the kernel tells numbers of that one.
-const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// What one thread had when it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,8 +125,8 @@ impl Listener {
     /// # Errors
     /// No privilege, no taskstats in this kernel, or a namespace the kernel does not tell about.
     pub fn open() -> io::Result<Self> {
-        let namespace = std::fs::read_link("/proc/self/ns/pid")?;
-        if namespace.as_os_str() != INITIAL_PID_NAMESPACE {
+        // The kernel tells the numbers of the first one.
+        if !sees_every_process()? {
             return Err(io::Error::other("not in the host's pid namespace"));
         }
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;

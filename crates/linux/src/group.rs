@@ -16,12 +16,9 @@ use crate::cgroupfs;
 /// How long members may take to be gone after they were killed.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 /// How long a group may take to become removable after its last process was reaped.
-const REMOVE_WITHIN: Duration = Duration::from_secs(3);
+pub const REMOVE_WITHIN: Duration = Duration::from_secs(3);
 /// Time between two looks at what ends.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// Longest period the kernel takes, microseconds (`max_cfs_quota_period`, kernel/sched/core.c).
-const LONGEST_USEC: u64 = 1_000_000;
 
 /// A file of a group could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -325,9 +322,9 @@ pub fn within(quota: &CpuQuota, most_pct: f64) -> CpuQuota {
     if quota.pct().is_none_or(|pct| pct <= most_pct) {
         return *quota;
     }
-    let usec = (most_pct / 100.0 * LONGEST_USEC as f64).floor() as u64;
+    let usec = (most_pct / 100.0 * CpuQuota::LONGEST_USEC as f64).floor() as u64;
     let quota_usec = Limit::Value(usec.max(CpuQuota::LEAST_USEC));
-    CpuQuota { quota_usec, period_usec: LONGEST_USEC, burst_usec: 0 }
+    CpuQuota { quota_usec, period_usec: CpuQuota::LONGEST_USEC, burst_usec: 0 }
 }
 
 #[cfg(test)]

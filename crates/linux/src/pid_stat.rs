@@ -1,12 +1,12 @@
 //! `/proc/PID/stat` and `/proc/PID/task/TID/stat`.
 
+use evenkeel_base::TICK_NS;
+
 use crate::ParseError;
 
 const FILE: &str = "/proc/PID/stat";
 /// `PF_KTHREAD` of the flags field.
 const PF_KTHREAD: u64 = 0x0020_0000;
-/// One clock tick: `USER_HZ` is 100 on x86-64 and arm64.
-const NS_PER_TICK: u64 = 10_000_000;
 
 /// What is used of a task's `stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +76,8 @@ pub fn parse(text: &str) -> Result<PidStat, ParseError> {
         process_group: u32::try_from(process_group).map_err(|_| bad("a process group below 2^32"))?,
         session: u32::try_from(session).map_err(|_| bad("a session below 2^32"))?,
         kernel_thread: flags & PF_KTHREAD != 0,
-        cpu_ns: utime.saturating_add(stime).saturating_mul(NS_PER_TICK),
-        children_ns: cutime.saturating_add(cstime).saturating_mul(NS_PER_TICK),
+        cpu_ns: utime.saturating_add(stime).saturating_mul(TICK_NS),
+        children_ns: cutime.saturating_add(cstime).saturating_mul(TICK_NS),
         threads: u32::try_from(threads).map_err(|_| bad("threads below 2^32"))?,
         start_time,
         start_stack: field(28).and_then(|w| w.parse().ok()).unwrap_or(0),

@@ -1,12 +1,10 @@
 //! `/proc/stat`: time of each CPU since boot, and the number of forks.
 
-use evenkeel_base::CpuTimes;
+use evenkeel_base::{CpuTimes, TICK_NS};
 
 use crate::{ParseError, ReadError, Root};
 
 const FILE: &str = "/proc/stat";
-/// One clock tick of `/proc/stat`: `USER_HZ` is 100 on x86-64 and arm64.
-const NS_PER_TICK: u64 = 10_000_000;
 
 /// What is used of `/proc/stat`.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -51,7 +49,7 @@ pub fn parse(text: &str) -> Result<ProcStat, ParseError> {
 fn cpu_line<'a>(cpu: u32, words: impl Iterator<Item = &'a str>) -> Option<CpuTimes> {
     let mut columns = [None; 8];
     for (slot, word) in columns.iter_mut().zip(words) {
-        *slot = Some(word.parse::<u64>().ok()?.saturating_mul(NS_PER_TICK));
+        *slot = Some(word.parse::<u64>().ok()?.saturating_mul(TICK_NS));
     }
     let [user, nice, system, idle, iowait, irq, softirq, steal] = columns;
     let irq_ns = irq.unwrap_or(0).saturating_add(softirq.unwrap_or(0));
@@ -79,8 +77,8 @@ mod tests {
         let stat = parse("cpu  9 9 9 9\ncpu1 1 2 3 4 5 6 7 8 1 0\nbtime 77\nprocesses 5\n").unwrap();
         assert_eq!((stat.boot_time, stat.forks), (Some(77), Some(5)));
         let cpu = stat.cpus[0];
-        assert_eq!((cpu.cpu, cpu.busy_ns / NS_PER_TICK, cpu.idle_ns / NS_PER_TICK), (1, 19, 9));
-        assert_eq!((cpu.irq_ns / NS_PER_TICK, cpu.steal_ns), (13, Some(8 * NS_PER_TICK)));
+        assert_eq!((cpu.cpu, cpu.busy_ns / TICK_NS, cpu.idle_ns / TICK_NS), (1, 19, 9));
+        assert_eq!((cpu.irq_ns / TICK_NS, cpu.steal_ns), (13, Some(8 * TICK_NS)));
     }
 
     #[test]
@@ -106,8 +104,8 @@ mod tests {
             prop_assert_eq!(stat.cpus.len(), rows.len());
             for (times, (cpu, row)) in stat.cpus.iter().zip(&rows) {
                 prop_assert_eq!(times.cpu, *cpu);
-                prop_assert_eq!(times.busy_ns, (row[0] + row[1] + row[2] + row[5] + row[6]) * NS_PER_TICK);
-                prop_assert_eq!(times.steal_ns, Some(row[7] * NS_PER_TICK));
+                prop_assert_eq!(times.busy_ns, (row[0] + row[1] + row[2] + row[5] + row[6]) * TICK_NS);
+                prop_assert_eq!(times.steal_ns, Some(row[7] * TICK_NS));
             }
         }
     }

@@ -2,9 +2,16 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 use crate::Root;
 use crate::pid_stat::{self, PidStat};
+
+/// Whether this process is in the first pid namespace, where it sees every process of the host under the host's number
+/// (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
+pub fn sees_every_process() -> io::Result<bool> {
+    Ok(fs::metadata("/proc/self/ns/pid")?.ino() == 0xEFFF_FFFC)
+}
 
 /// When a thread started, clock ticks since boot: field 22 of its `stat`.
 pub fn start_time(pid: u32, tid: u32) -> io::Result<u64> {

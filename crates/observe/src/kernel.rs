@@ -7,27 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::topology::hierarchies;
 
+evenkeel_base::named! {
 /// Which scheduler shares the CPUs among ordinary tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheduler {
     /// Completely Fair Scheduler, up to Linux 6.5.
-    Cfs,
+    Cfs = "cfs",
     /// Earliest Eligible Virtual Deadline First, since Linux 6.6.
-    Eevdf,
+    Eevdf = "eevdf",
     /// A BPF scheduler is loaded (`sched_ext`).
-    Scx,
+    Scx = "scx",
 }
-
-impl Scheduler {
-    /// Its name in documents.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cfs => "cfs",
-            Self::Eevdf => "eevdf",
-            Self::Scx => "scx",
-        }
-    }
 }
 
 /// What the kernel offers. `None` where it could not be found out.

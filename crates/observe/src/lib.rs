@@ -34,6 +34,6 @@ pub use error::ObserveError;
 pub use kernel::{Features, KernelFacts, Scheduler, read_kernel};
 pub use network::NetworkCounters;
 pub use observer::{Detail, Observer, ObserverOptions};
-pub use runtimes::Endpoints;
+pub use runtimes::{Endpoints, TIMEOUT as RUNTIMES_WAIT};
 pub use sampler::{Sampler, Sampling, Select};
 pub use topology::read_topology;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use evenkeel_base::observation::CpuView;
 use evenkeel_base::{
-    CpuTimes, GroupSample, GroupView, HostView, Observation, Sample, TaskId, TaskSample, TaskView, Topology,
-    may_have_run,
+    CpuTimes, GroupSample, GroupView, HostView, Observation, Sample, TICK_NS, TaskId, TaskSample, TaskView,
+    Topology, may_have_run,
 };
 use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_linux::{Root, sys};
@@ -302,10 +302,10 @@ const SAMPLE_TICKS: u64 = 100;
 
 /// Pairs of a task's two samples; both are ordered by identity.
 fn join<'a>(before: &'a Sample, after: &'a Sample) -> Joined<'a> {
-    // Start times count ticks of 10 ms since boot, as CLOCK_MONOTONIC does but for time suspended: there the newest task of the
+    // Start times count ticks since boot, as CLOCK_MONOTONIC does but for time suspended: there the newest task of the
     // earlier sample tells when that was.
     let newest = before.tasks.iter().map(|task| task.id.start_time).max().unwrap_or(0);
-    let born_after = (before.monotonic_ns / 10_000_000).max(newest.saturating_sub(SAMPLE_TICKS));
+    let born_after = (before.monotonic_ns / TICK_NS).max(newest.saturating_sub(SAMPLE_TICKS));
     let complete = !before.tasks.is_empty();
     let between_ns = after.monotonic_ns.saturating_sub(before.monotonic_ns);
     let mut joined = Joined { tasks: Vec::with_capacity(after.tasks.len()), vanished: Vec::new() };

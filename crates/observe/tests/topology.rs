@@ -83,7 +83,7 @@ fn kernels_and_what_they_offer() {
     let tree = Tree::fixture("v2-kubepods");
     let kernel = read_kernel(&tree.root());
     assert_eq!((kernel.scheduler, kernel.cgroup.as_deref()), (Some(Scheduler::Cfs), Some("v2")));
-    for scheduler in [Scheduler::Cfs, Scheduler::Eevdf, Scheduler::Scx] {
+    for scheduler in Scheduler::ALL {
         assert_eq!(serde_json::to_value(scheduler).unwrap(), scheduler.name());
     }
     assert_eq!((kernel.features.task_slice, kernel.features.psi), (Some(false), Some(false)));

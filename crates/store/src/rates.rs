@@ -3,16 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use evenkeel_base::{CpuTimes, GroupSample, Sample, TaskId, TaskSample, may_have_run};
+use evenkeel_base::{CpuTimes, GroupSample, Sample, TICK_NS, TaskId, TaskSample, may_have_run};
 use serde::{Deserialize, Serialize};
 
 use crate::block::TaskInfo;
 use crate::db::{Store, StoreError};
 use crate::reading::StoredSample;
 use crate::series::common_group;
-
-/// Nanoseconds in a clock tick of [`TaskId::start_time`] (`USER_HZ` is 100 on every Linux architecture supported).
-const TICK_NS: u64 = 10_000_000;
 
 /// What tasks, cgroups and CPUs got between two instants. Percent is of one CPU, over the time covered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

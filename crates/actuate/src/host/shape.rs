@@ -70,7 +70,7 @@ pub struct ClassCounters {
 }
 
 /// Makes a class for each rate below the root discipline `handle:` of a link, which must be ours already (see
-/// [`super::HostKnob::RootQdisc`]), and the classifier. Others' packets pass unshaped. The link is one of the calling thread's
+/// [`evenkeel_base::NetKnob::RootQdisc`]), and the classifier. Others' packets pass unshaped. The link is one of the calling thread's
 /// network namespace.
 ///
 /// # Errors

@@ -21,8 +21,8 @@ const STEP: f64 = 1.1;
 const REST: Duration = Duration::from_secs(5);
 /// Period of the quotas set, microseconds, ...
 const PERIOD_USEC: f64 = 100_000.0;
-/// ... and the longest, for those too small for it (`max_cfs_quota_period`, `kernel/sched/core.c`).
-const LONGEST_USEC: f64 = 1_000_000.0;
+/// ... and the longest, for those too small for it.
+const LONGEST_USEC: f64 = CpuQuota::LONGEST_USEC as f64;
 
 /// Who shares with background work, and what they use.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, PerCpuHashMap};
-use evenkeel_base::Histogram;
+use evenkeel_base::{Histogram, TICK_NS};
 
 use super::missing;
 use super::raw::{
@@ -93,7 +93,6 @@ pub enum Culprit {
 /// Whether a thread that started at this clock tick (`/proc/PID/stat`) may be a culprit, whose start is in 2^20 ns since boot, modulo
 /// 2^32. Who got its number later is not.
 pub fn may_have_started(start: u32, ticks: u64) -> bool {
-    const TICK_NS: u64 = 10_000_000;
     let first = ticks.saturating_mul(TICK_NS) >> 20;
     let last = ticks.saturating_add(1).saturating_mul(TICK_NS) >> 20;
     u64::from(start.wrapping_sub(first as u32)) <= last - first
@@ -330,7 +329,7 @@ mod tests {
     fn who_got_a_number_later_is_another() {
         // Started 90 days, 1.2345 s after boot: the mark has gone round once.
         let ns = 90 * 86_400 * 1_000_000_000u64 + 1_234_500_000;
-        let (start, ticks) = ((ns >> 20) as u32, ns / 10_000_000);
+        let (start, ticks) = ((ns >> 20) as u32, ns / TICK_NS);
         assert!(ns >> 20 > u64::from(u32::MAX) && may_have_started(start, ticks));
         for other in [0, ticks - 2, ticks + 2, ticks + 100] {
             assert!(!may_have_started(start, other), "{other}");

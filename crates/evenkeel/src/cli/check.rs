@@ -14,7 +14,7 @@ use evenkeel_base::text::count;
 use evenkeel_base::{Observation, Sample};
 use evenkeel_linux::Root;
 use evenkeel_observe::facts::{FactsOptions, read_facts};
-use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, Sampling};
+use evenkeel_observe::{Detail, Endpoints, Observer, ObserverOptions, RUNTIMES_WAIT, Sampling};
 use evenkeel_report::table::{self, Field, Table, printable};
 use evenkeel_store::Store;
 use serde::Serialize;
@@ -52,9 +52,6 @@ const MEMORY_OF: usize = 16;
 
 /// Processes whose autogroup is read.
 const AUTOGROUPS_OF: usize = 4096;
-
-/// How long container runtimes may take to answer.
-const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     if args.list {

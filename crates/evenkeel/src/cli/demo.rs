@@ -12,6 +12,7 @@ use anyhow::Context;
 use evenkeel_actuate::Item;
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::Plan;
+use evenkeel_lab::builtin::WANTED_PCT;
 use evenkeel_lab::tenant::{Layout, Starter};
 use evenkeel_linux::Root;
 use evenkeel_policy::levers::PUBLISHED_RECIPE;
@@ -64,8 +65,6 @@ pub struct Args {
     allow: Option<String>,
 }
 
-/// Loads of one CPU, percent: the published case, 75 % in all.
-const LOADS_PCT: [f64; 5] = [5.0, 10.0, 15.0, 20.0, 25.0];
 /// Length of a period.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Jitter of the honest scenes, percent of the period.
@@ -176,7 +175,7 @@ fn finish(global: &Global, args: &Args, mut report: DemoReport) -> Result<(), Fa
 pub(super) fn specs(scene: Scene, kind: Kind, cpus: u32, seed: u64) -> Vec<LoadSpec> {
     let jitter = if scene == Scene::OneCgroupFixed { 0.0 } else { JITTER };
     (0..cpus)
-        .flat_map(|cpu| LOADS_PCT.iter().enumerate().map(move |(i, pct)| (cpu, i as u64, *pct)))
+        .flat_map(|cpu| WANTED_PCT.iter().enumerate().map(move |(i, pct)| (cpu, i as u64, *pct)))
         .map(|(cpu, i, percent)| {
             let duty = Duty {
                 percent,

@@ -12,7 +12,7 @@ use evenkeel_base::{BesideCpu, ContainerView, NetworkRates, Observation, TaskVie
 use evenkeel_linux::Root;
 use evenkeel_observe::beside::{read_beside_cpu, read_host_network};
 use evenkeel_observe::capture::replay;
-use evenkeel_observe::{Detail, NetworkCounters, Observer, ObserverOptions, Select};
+use evenkeel_observe::{Detail, NetworkCounters, Observer, ObserverOptions, RUNTIMES_WAIT, Select};
 use evenkeel_report::ps::{self, View, WaitsByContainer};
 
 use super::{Failure, Format, Global, Outcome, show};
@@ -64,8 +64,6 @@ pub enum By {
 
 /// Shortest interval that shows anything: `/proc/stat` counts in 10 ms.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(100);
-/// How long runtimes may take to answer before names are left out.
-const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
 
 pub fn run(global: &Global, args: Args) -> Outcome {
     if args.interval < MIN_INTERVAL {

@@ -1,7 +1,6 @@
 //! `evenkeel restore`: restores what a run changed.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -108,13 +107,10 @@ fn lasting(global: &Global) -> [PathBuf; 2] {
     [super::net::state(global), global.state_dir.join("lab")]
 }
 
-/// Inode of the first pid namespace (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
-const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
-
 /// Removes what commands that make cgroups and directories of their own left when they were killed; how many. Their names
 /// and records carry the maker's pid, so it is done only where every process can be seen.
 fn remove_leftovers(global: &Global) -> usize {
-    if !std::fs::metadata("/proc/self/ns/pid").is_ok_and(|found| found.ino() == FIRST_PID_NAMESPACE) {
+    if !evenkeel_linux::process::sees_every_process().unwrap_or(false) {
         return 0;
     }
     let records = global.state_dir.join("exec");

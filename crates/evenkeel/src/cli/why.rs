@@ -20,7 +20,7 @@ use evenkeel_bpf::BpfError;
 use evenkeel_bpf::why::{Probe, Seen, Watch, WatchOptions};
 use evenkeel_linux::Root;
 use evenkeel_observe::beside::{IoStalled, read_io_stalled};
-use evenkeel_observe::{Detail, Observer, ObserverOptions};
+use evenkeel_observe::{Detail, Observer, ObserverOptions, RUNTIMES_WAIT};
 use evenkeel_report::{svg, table, why};
 
 use super::show::pretty;
@@ -73,8 +73,6 @@ enum Source {
 
 /// Shortest look that shows anything.
 const MIN_TIME: Duration = Duration::from_millis(100);
-/// How long runtimes may take to answer before names are left out.
-const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
 /// How often it is looked whether the target is still there.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often new processes of a target told by name are looked for.

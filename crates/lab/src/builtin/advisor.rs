@@ -1,6 +1,7 @@
 //! `advisor`: the closed-loop advisor's own mix, five processes a CPU that want 5 to 25 %, with nothing done, with its
 //! recipe (greedy placement, then nice in proportion to load), and with what suits today's kernels better.
 
+use evenkeel_base::sched::MAX_SLICE_NS;
 use evenkeel_base::{CpuSet, Nice};
 use evenkeel_experiment::file::{Experiment, Place, Sweep, SweepPoint, TenantSpec};
 use evenkeel_experiment::study::verdict::advisor::{DEFAULT, OF, PLACEMENT, RECIPE, SLICES};
@@ -16,11 +17,11 @@ pub(super) const BUILTIN: Builtin = Builtin {
 };
 
 /// What the source's processes want, percent of one CPU; 75 % together.
-const WANTED_PCT: [f64; 5] = [5.0, 10.0, 15.0, 20.0, 25.0];
+pub const WANTED_PCT: [f64; 5] = [5.0, 10.0, 15.0, 20.0, 25.0];
 /// The source's machine has so many CPUs; more would only make it longer.
 const MOST_CPUS: u32 = 10;
-/// The longest slice that the kernel takes, milliseconds.
-const SLICE_MS: f64 = 100.0;
+/// The longest slice that the kernel takes.
+const SLICE_MS: f64 = MAX_SLICE_NS as f64 / 1e6;
 
 /// A process of the mix.
 struct Process {

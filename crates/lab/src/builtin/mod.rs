@@ -18,6 +18,7 @@ mod sieve;
 mod spread;
 mod wait;
 
+pub use advisor::WANTED_PCT;
 pub use plan::{Builtin, Plan, UNITS_AVAILABLE};
 
 /// All of them, in the order of the sources.

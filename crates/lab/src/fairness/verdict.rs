@@ -3,6 +3,7 @@
 use evenkeel_base::stats::bias_pct;
 use evenkeel_base::text::count;
 use evenkeel_experiment::decide::{Claim, Decision, Draft, Figure, Mean, Said, Verdict, by, page};
+use evenkeel_experiment::study::verdict::{INFEASIBLE_PCT, MORE_CPUS_PCT, ONE_CPU_PCT};
 
 use super::plan::Which;
 use super::record::{Results, TenantsRecord};
@@ -11,14 +12,8 @@ use crate::net::measure::{Measured, TenantMeasured};
 
 /// The source's bound on the bias of default machines, percent.
 const BIAS_PCT: f64 = 10.0;
-/// Largest deviation from proportion on one CPU, percent of the share.
-const ONE_CPU_PCT: f64 = 2.0;
-/// The same on several.
-const MORE_CPUS_PCT: f64 = 8.0;
 /// Others that use more than this on the tenants' CPUs may be why shares are off, percent of ONE CPU.
 const OTHERS_PCT: f64 = 5.0;
-/// A feasible share further from the weight's than this is called infeasible weights, percent of the share.
-const INFEASIBLE_PCT: f64 = 1.0;
 
 /// All that may be said of a record, from its rows.
 pub(super) fn verdicts(record: &TenantsRecord, rows: &[Row]) -> Vec<Verdict> {

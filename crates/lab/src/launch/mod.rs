@@ -11,7 +11,12 @@ pub mod group;
 pub(crate) mod names;
 mod process;
 
+use std::time::Duration;
+
 pub(crate) use containers::{Container, Containers, Resources};
 pub use error::LaunchError;
 pub use names::{PREFIX, sweep_stale};
 pub(crate) use process::{Launch, null, start};
+
+/// How long loads may take to come up before their start is given up.
+pub(crate) const READY_WITHIN: Duration = Duration::from_secs(30);

@@ -21,12 +21,9 @@ mod container;
 
 use crate::launch::group::LabGroup;
 use crate::launch::names::fresh_name;
-use crate::launch::{Launch, LaunchError, start, sweep_stale};
+use crate::launch::{Launch, LaunchError, READY_WITHIN, start, sweep_stale};
 use crate::mounts::CgroupMounts;
 use container::ContainedLoads;
-
-/// How long loads may take to come up before the start is given up.
-const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// How a set of loads is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]

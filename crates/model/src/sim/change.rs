@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use evenkeel_base::{SchedAttr, SchedPolicy};
+use evenkeel_base::{IDLE_LOAD_WEIGHT, SchedAttr, SchedPolicy};
 
 use super::engine::{RR_NS, Sim};
 use super::queue::Event;
 use super::spec::{Generation, Setting, Steal};
-use super::state::{IDLE_WEIGHT, Status};
+use super::state::Status;
 
 /// The hypervisor that takes time from the CPUs by a rule of their use.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl Sim<'_> {
         let granularity = self.tuning.granularity;
         let ent = &mut self.entities[task as usize];
         ent.idle = attr.policy == SchedPolicy::Idle;
-        ent.weight = if ent.idle { IDLE_WEIGHT } else { f64::from(attr.nice.weight()) };
+        ent.weight = if ent.idle { IDLE_LOAD_WEIGHT as f64 } else { f64::from(attr.nice.weight()) };
         ent.custom_slice = custom.is_some();
         ent.slice = custom.map_or(granularity, |ns| (ns as f64).clamp(100_000.0, 100_000_000.0));
         let t = &mut self.tasks[task as usize];

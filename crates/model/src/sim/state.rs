@@ -11,8 +11,6 @@ use super::spec::{DutyKind, Load};
 pub(super) const NONE: u32 = u32::MAX;
 /// Weight of nice 0.
 pub(super) const NICE_0: f64 = 1024.0;
-/// Weight of SCHED_IDLE (`WEIGHT_IDLEPRIO`).
-pub(super) const IDLE_WEIGHT: f64 = 3.0;
 
 /// Something the fair class queues: a task, or a group's share of one CPU. Virtual times are nanoseconds at weight 1024.
 #[derive(Debug, Clone, Default)]

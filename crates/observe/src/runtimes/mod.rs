@@ -19,8 +19,8 @@ use evenkeel_linux::Root;
 
 pub use facts::{Address, ContainerFacts, PodFacts, RuntimeFacts};
 
-/// A runtime that has not answered by then is taken as not answering.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// A runtime that has not answered by then is taken as not answering, and its containers are left without names.
+pub const TIMEOUT: Duration = Duration::from_secs(2);
 /// Least time between two rounds.
 const LEAST: Duration = Duration::from_secs(1);
 /// Time between two rounds when nothing unknown shows up.

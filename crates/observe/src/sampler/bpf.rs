@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use evenkeel_base::{Nice, Sample, SchedAttr, SchedPolicy, TaskId, TaskSample};
+use evenkeel_base::{Nice, Sample, SchedAttr, SchedPolicy, TICK_NS, TaskId, TaskSample};
 use evenkeel_bpf::load::kernel_types;
 use evenkeel_bpf::task::{Room, TaskProbe, TaskRecord};
 use evenkeel_linux::mountinfo::Hierarchies;
@@ -20,8 +20,6 @@ use crate::place::{Place, PlaceCache};
 use crate::process::TaskMeta;
 use crate::topology::hierarchies;
 
-/// One clock tick of `/proc/PID/stat`'s start time: `USER_HZ` is 100 on x86-64 and arm64.
-const NS_PER_TICK: u64 = 10_000_000;
 /// After so many samples the paths of all places are read again: a group can be renamed, and the kernel may give the
 /// number of one combination of groups to another once no task is in it.
 const PLACE_ROUND: u64 = 30;
@@ -257,7 +255,7 @@ fn key(record: &TaskRecord) -> (u32, u32, u64) {
 }
 
 fn id_of(record: &TaskRecord) -> TaskId {
-    TaskId { tgid: record.tgid, tid: record.tid, start_time: record.start_ns / NS_PER_TICK }
+    TaskId { tgid: record.tgid, tid: record.tid, start_time: record.start_ns / TICK_NS }
 }
 
 fn name(record: &TaskRecord) -> Box<str> {

@@ -1,4 +1,4 @@
-//! Was a promise kept? `CONTRACT`: in a window it was when the scope got at least its promise less one point, or wanted
+//! Was a promise kept? In a window it was when the scope got at least its promise less one point, or wanted
 //! less and got that, or (as supply, not as rate) was given at least its promise of the time in which it was runnable.
 
 use evenkeel_base::PromiseState;

@@ -17,8 +17,7 @@ use super::tiers::{is_own, own_tops};
 
 /// What the others in the quota are taken to need, of what they use on average.
 pub const NEED: f64 = 1.25;
-/// Longest period the kernel takes, microseconds (`max_cfs_quota_period`, `kernel/sched/core.c`).
-const LONGEST_USEC: f64 = 1e6;
+const LONGEST_USEC: f64 = CpuQuota::LONGEST_USEC as f64;
 
 /// CPU of a quota that a CPU takes at once, microseconds, as soon as a task of the cgroup runs on it (`sched_cfs_bandwidth_slice`,
 /// `kernel/sched/fair.c`; a sysctl that hardly anyone changes). What it does not use it gives back when it has nothing left to run.

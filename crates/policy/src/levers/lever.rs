@@ -39,11 +39,6 @@ impl Features {
     };
 }
 
-/// The shortest and the longest slice the kernel grants a task, nanoseconds (`sched_setattr(2)`, `__setparam_fair`).
-pub const MIN_SLICE_NS: u64 = 100_000;
-
-pub const MAX_SLICE_NS: u64 = 100_000_000;
-
 /// Tasks below this load are left as they are: tuning them cannot matter and every change is a risk. Percent of a CPU.
 pub const MIN_LOAD_PCT: f64 = 0.3;
 

@@ -28,9 +28,7 @@ pub use as_found::as_found;
 pub use aside::{ASIDE, MakeWay};
 pub use burst::{BURST, may_burst};
 pub use headroom::{NEED, change_at, reckon_again, share_again};
-pub use lever::{
-    DEADLINE, Features, Lever, MAX_SLICE_NS, MIN_LOAD_PCT, MIN_SLICE_NS, PUBLISHED_RECIPE, REALTIME,
-};
+pub use lever::{DEADLINE, Features, Lever, MIN_LOAD_PCT, PUBLISHED_RECIPE, REALTIME};
 pub use pull::{PULL, beside, with_pull};
 pub use scene::{GroupUse, Scene, Served, Subject};
 pub use scx::SCHEDULERS;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_base::sched::MAX_SLICE_NS;
 use evenkeel_base::{Change, CpuSet, Observation, SchedAttr, Setting, Target, TaskView};
 
-use super::lever::{Features, MAX_SLICE_NS, MIN_LOAD_PCT};
+use super::lever::{Features, MIN_LOAD_PCT};
 
 #[derive(Debug)]
 pub struct Scene<'a> {

@@ -5,8 +5,9 @@
 //! SCHED_BATCH and short work waits behind long work, often longer than the guard allows; here only long work is.
 
 use evenkeel_base::Change;
+use evenkeel_base::sched::{MAX_SLICE_NS, MIN_SLICE_NS};
 
-use super::lever::{Lever, MAX_SLICE_NS, MIN_SLICE_NS, batch_policy, nice_within_groups};
+use super::lever::{Lever, batch_policy, nice_within_groups};
 use super::scene::{Scene, Subject};
 use super::slice::BURSTS;
 use super::weights::weights;

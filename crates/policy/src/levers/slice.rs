@@ -5,8 +5,9 @@
 //! SCHED_BATCH tasks do not preempt on wake-up. Both together avoid cutting bursts into pieces.
 
 use evenkeel_base::Change;
+use evenkeel_base::sched::MAX_SLICE_NS;
 
-use super::lever::{Lever, MAX_SLICE_NS, batch_policy};
+use super::lever::{Lever, batch_policy};
 use super::scene::Scene;
 
 /// Bursts a matched slice holds. Bursts vary (a jitter of ±50 % is common); two of the mean cover nearly all.

@@ -1,8 +1,9 @@
 //! Slices together with niceness in proportion to load.
 
 use evenkeel_base::Change;
+use evenkeel_base::sched::MAX_SLICE_NS;
 
-use super::lever::{Lever, MAX_SLICE_NS, batch_policy, nice_within_groups};
+use super::lever::{Lever, batch_policy, nice_within_groups};
 use super::scene::Scene;
 use super::slice::BURSTS;
 

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use evenkeel_base::sched::MAX_SLICE_NS;
 use evenkeel_base::{
     Change, CpuSet, GroupView, HostView, Knob, Observation, SchedAttr, SchedPolicy, Setting, Target, TaskId,
     TaskView, Topology,

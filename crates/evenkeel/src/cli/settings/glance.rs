@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use evenkeel_base::Observation;
 use evenkeel_linux::Root;
-use evenkeel_observe::{Detail, Observer, ObserverOptions, Sampling};
+use evenkeel_observe::{Detail, Observer, ObserverOptions, RUNTIMES_WAIT, Sampling};
 
 /// Time in which it is seen who runs, to tell whether a scope is the whole host.
 const GLANCE: Duration = Duration::from_millis(200);
-
-/// How long runtimes may take to name their containers.
-const RUNTIMES_WAIT: Duration = Duration::from_secs(2);
 
 /// Looks, with the names that runtimes give where those are wanted.
 pub fn glance(names: bool, detail: &Detail) -> Result<Observation, evenkeel_observe::ObserveError> {

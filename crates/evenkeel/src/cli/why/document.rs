@@ -381,7 +381,7 @@ mod tests {
             tasks: vec![TaskView::of(id, "stranger")],
             ..Observation::of(evenkeel_base::Topology::synthetic(1, 1, 2, 1))
         };
-        let mark = |ticks: u64| ((ticks * 10_000_000) >> 20) as u32;
+        let mark = |ticks: u64| ((ticks * evenkeel_base::TICK_NS) >> 20) as u32;
         assert!(still_there(&observation, 7, mark(5_000)).is_some());
         assert!(
             still_there(&observation, 7, mark(4_000)).is_none(),

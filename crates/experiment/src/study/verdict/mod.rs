@@ -16,6 +16,7 @@ mod words;
 
 pub(super) use limits::{Held, held};
 pub use steal::Stealing;
+pub use weights::{INFEASIBLE_PCT, MORE_CPUS_PCT, ONE_CPU_PCT};
 pub(super) use words::three_digits;
 
 /// All verdicts the data allow, the most telling first.

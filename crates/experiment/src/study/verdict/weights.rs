@@ -11,11 +11,11 @@ use crate::study::window::span;
 use crate::study::{PointStudy, Study, TenantStudy, prefix};
 
 /// Largest deviation from proportion on one CPU, percent of the share.
-const ONE_CPU_PCT: f64 = 2.0;
+pub const ONE_CPU_PCT: f64 = 2.0;
 /// The same on several: the kernel splits a group's weight over CPUs and moves whole threads.
-pub(super) const MORE_CPUS_PCT: f64 = 8.0;
+pub const MORE_CPUS_PCT: f64 = 8.0;
 /// A feasible share further from the weight's than this is called infeasible weights, percent of the share.
-const INFEASIBLE_PCT: f64 = 1.0;
+pub const INFEASIBLE_PCT: f64 = 1.0;
 /// Most that equal tenants may differ, percent of the mean.
 const BIAS_PCT: f64 = 10.0;
 /// A mean over all runs misleads when it turns the order by at least this factor.

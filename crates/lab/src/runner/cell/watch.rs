@@ -10,12 +10,11 @@ use super::super::host::HostCounters;
 use super::super::running::Running;
 use super::super::work;
 use super::member::{Member, Task};
+use crate::launch::READY_WITHIN;
 use evenkeel_workload::burn::{monotonic_ns, realtime_ns};
 use evenkeel_workload::load::StartAt;
 use evenkeel_workload::page::Page;
 
-/// How long tenants may take to come up.
-const READY_WITHIN: Duration = Duration::from_secs(30);
 /// From the opening of the gate to the common instant: time enough for all to go to sleep until then.
 const LEAD: Duration = Duration::from_millis(30);
 /// How often the tenants are looked at.
