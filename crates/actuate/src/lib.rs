@@ -5,6 +5,12 @@
 //! `set(&Plan::default(), ..)` undoes everything. Originals are in the journal before the first write; after `kill -9` at any
 //! instant, the next [`Actuator::open`] or [`restore`] puts every surviving task and cgroup back.
 //!
+//! * [`actuator`] sets and takes back; `guard` says what is never touched, `adopt` what children of a changed task carry on.
+//! * [`journal`] is the record on disk, `ledger` how the actuator uses it, [`medium`] where it is kept.
+//! * `undo` restores one property; `recover` and `takeover` deal with what a killed predecessor left.
+//! * [`kernel`] is what is needed of a kernel: [`linux`] is the real one, with [`host`] for its network and [`owner`] for cgroups that
+//!   systemd, Docker or libvirt manage; [`fake`] is one for tests.
+//!
 //! What is promised, how, and what is not: `docs/safety.md`, `docs/undo.md`.
 
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,5 +1,16 @@
 //! The closed loop as a library: observe → decide → apply → verify → record, with recovery at the start. The binary, the
 //! laboratory and tests drive it alike.
+//!
+//! * `watch` is the loop; `agent` holds the parts and the steps it is made of; [`config`], [`scope`] and `stated`: what the user asks for.
+//! * A decision: `proposals` asks the levers, `trial` carries out their trial, `measure` makes windows of observations, [`predict`] asks
+//!   the simulator first. `as_found` is the host without settings of ours.
+//! * After it: `kept` says whether the change in force has to go, `holdout` measures its effect and takes it back.
+//! * `controls` alone changes the host, within `bounds`; `puller` moves waiting work. `takeover` goes on where a killed run was.
+//! * Next to the decision (`component`, `components`): promised shares ([`guarantee`]), stolen CPU ([`governor`]), limits that follow
+//!   and lost turns (`components/`).
+//! * Services: `services`, [`tiers`] and `units` say who is one, [`protect`] judges how long it waits, `slo` how slow its requests are.
+//! * Waits by length: `runqlat_probe` counts those of scopes, `runq_latency` those of everybody who runs; [`budget`] bounds what that costs.
+//! * `record` writes down what a run does, `events` tells whoever drives it, [`notify`] tells systemd.
 
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

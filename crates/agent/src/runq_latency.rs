@@ -1,4 +1,4 @@
-//! RunqLatency of waits for a CPU, of everybody who runs: of containers for the history, where that was asked for, and of whoever is
+//! Waits for a CPU by length, of everybody who runs: of containers for the history, where that was asked for, and of whoever is
 //! outside the scope while a trial is held and while a change that is watched is in force.
 
 use std::collections::{BTreeMap, HashMap};

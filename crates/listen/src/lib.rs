@@ -1,4 +1,11 @@
 //! The pages of `serve` and of `run --listen`: the dashboard, `/metrics` for Prometheus, and the same as JSON.
+//!
+//! * `server` takes requests, [`access`] and [`tls`] say whose; `router`, below, lists the pages.
+//! * `board` is what was seen last; `owners`, `promises` and `lengths` are what was counted since; `documents` makes JSON of it.
+//! * `asked`, `past` and `events` are pages that take a while or do not end; [`reports`] shows the laboratory's.
+//! * `metrics` makes families of samples, `expose` writes them in Prometheus' formats, [`otlp`] pushes them.
+//! * `notices` finds what is worth a notice, [`webhook`] hands it over ([`handover`]).
+//! * [`fleet`] reads the pages of many agents.
 
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,6 +1,13 @@
 //! What is there and how busy is it? The machine ([`read_topology`]), raw samples ([`Sampler`]), and rates with
 //! ownership between two samples ([`Observer`]).
 //!
+//! * [`sampler`] reads tasks' counters, by `/proc` or by BPF; `groups` and `network` those of cgroups and networks; `observer` makes
+//!   rates of two samples.
+//! * Whose a task is: [`ownership`] by its cgroup's path, [`runtimes`] by what container runtimes say, `vm` of virtual machines;
+//!   `owners` brings them together.
+//! * Besides: [`facts`] is what `check` needs, [`kernel`] what this kernel offers, [`capture`] writes a host as a tree, [`flight`] is a
+//!   recording of what the scheduler did.
+//!
 //! Sampling costs about a microsecond a task: descriptors of `/proc/PID/task/TID/schedstat` stay open between
 //! samples, and slow files are read only for new tasks and tasks asked for. A descriptor of a dead task answers
 //! `ESRCH`, whoever has its number now, so counters of two tasks are never mixed.
