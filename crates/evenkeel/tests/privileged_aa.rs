@@ -2,17 +2,10 @@
 
 mod scene;
 
-use scene::{Agent, begin, run, until};
+use std::path::PathBuf;
 
-/// Cgroups and directories that a process of this number made for itself.
-fn left_by(pid: u32) -> Vec<String> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let mounts = mounts.lines().filter(|line| line.contains(" - cgroup"));
-    let mounts = mounts.map(|line| line.split(' ').nth(4).unwrap());
-    let names = mounts.chain(["/tmp"]).flat_map(|at| std::fs::read_dir(at).into_iter().flatten().flatten());
-    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| name.starts_with(&format!("evenkeel-lab-{pid}-"))).collect()
-}
+use evenkeel_linux::testing::made_by;
+use scene::{Agent, begin, run, until};
 
 #[test]
 fn two_decisions_about_nothing_are_written_confirmed_and_judged_by_their_count() {
@@ -48,8 +41,8 @@ fn a_signal_ends_it_with_everything_back_and_nothing_proved() {
     let mut prove = Agent::run(dir.path(), &["prove", "--aa", "2"]);
     let pid = prove.pid();
     until("a trial is held", || prove.words().contains("trial of"));
-    assert!(!left_by(pid).is_empty());
+    assert!(!made_by("lab", pid).is_empty());
     let counts = prove.end_by(rustix::process::Signal::INT).with(1).stdout;
     assert!(counts.contains("0 of 2 decisions") && counts.contains("Nothing is proved"), "{counts}");
-    assert_eq!(left_by(pid), Vec::<String>::new());
+    assert_eq!(made_by("lab", pid), Vec::<PathBuf>::new());
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_linux::cgroupfs::processes;
 use evenkeel_linux::group::Cgroup;
-use evenkeel_linux::testing::{TestCgroup, TestChild, comm, looked_for, until};
+use evenkeel_linux::testing::{TestCgroup, TestChild, comm, looked_for, made_by, until};
 use program::{Ended, end, evenkeel};
 
 /// A state directory, and the end of everything started in it.
@@ -50,26 +50,9 @@ fn account(ended: &Ended) -> serde_json::Value {
     serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {ended}"))
 }
 
-/// Groups made by a process, wherever they are.
-fn groups_of(pid: u32) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut next = vec![PathBuf::from("/sys/fs/cgroup")];
-    while let Some(dir) = next.pop() {
-        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                if entry.file_name().to_string_lossy().starts_with(&format!("evenkeel-exec-{pid}-")) {
-                    found.push(entry.path());
-                }
-                next.push(entry.path());
-            }
-        }
-    }
-    found
-}
-
 /// Processes of its group.
 fn members(pid: u32) -> Vec<u32> {
-    groups_of(pid).iter().map(|dir| processes(dir)).find(|pids| !pids.is_empty()).unwrap_or_default()
+    made_by("exec", pid).iter().map(|dir| processes(dir)).find(|pids| !pids.is_empty()).unwrap_or_default()
 }
 
 fn number(account: &serde_json::Value, name: &str) -> f64 {
@@ -208,16 +191,16 @@ fn after_kill_9_the_next_start_cleans_up() {
     let sleeper = members(pid)[0] as i32;
     killed.0.kill().unwrap();
     killed.0.wait().unwrap();
-    assert!(!groups_of(pid).is_empty(), "the group went by itself");
+    assert!(!made_by("exec", pid).is_empty(), "the group went by itself");
     assert_eq!(bed.records(), 1);
     // The command goes on within its limit, so its group stays, and the next start says nothing and does no harm.
     bed.run(&["--cpu-limit", "50%", "--", "true"]).with(0);
-    assert!(!groups_of(pid).is_empty());
+    assert!(!made_by("exec", pid).is_empty());
     // SAFETY: the command of our own child, read from the group that no other task is in.
     unsafe { libc::kill(sleeper, libc::SIGKILL) };
     until("it has ended", || members(pid).is_empty());
     bed.run(&["--", "true"]).with(0);
-    assert_eq!(groups_of(pid), Vec::<PathBuf>::new());
+    assert_eq!(made_by("exec", pid), Vec::<PathBuf>::new());
     assert_eq!(bed.records(), 0);
 }
 
@@ -306,6 +289,6 @@ fn with_end_nothing_outlives_a_kill_9_but_until_restore() {
     killed.0.wait().unwrap();
     until("the command has ended with evenkeel", || members(pid).len() == 1);
     end(evenkeel(["restore"]).env("EVENKEEL_STATE_DIR", bed.state.path())).with(0);
-    assert_eq!(groups_of(pid), Vec::<PathBuf>::new());
+    assert_eq!(made_by("exec", pid), Vec::<PathBuf>::new());
     assert_eq!(bed.records(), 0);
 }

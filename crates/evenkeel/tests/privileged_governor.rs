@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::steal::{TICK, Victim, VictimCommand};
-use evenkeel_linux::testing::turn;
+use evenkeel_linux::testing::{made_by, turn};
 use evenkeel_model::credit::Rule;
 
 /// Use above 20 % over two seconds is throttled by 97 %.
@@ -37,10 +37,11 @@ fn run(victims: &mut [&mut Victim], seconds: u64) -> f64 {
 
 /// Cgroups of this process's victims.
 fn groups() -> Vec<PathBuf> {
-    let prefix = format!("evenkeel-lab-{}-", std::process::id());
     let mount = CgroupMounts::find().unwrap().cpu_mount().to_owned();
-    let all = std::fs::read_dir(mount).unwrap().flatten().map(|entry| entry.path());
-    all.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&prefix)).collect()
+    made_by("lab", std::process::id())
+        .into_iter()
+        .filter(|path| path.parent() == Some(mount.as_path()))
+        .collect()
 }
 
 /// Holds the turn, as victims need CPUs, and gives an empty directory for the programs' state.

@@ -13,7 +13,7 @@ use evenkeel_experiment::record::{CellRecord, Record};
 use evenkeel_lab::neighbour::plan::Arm;
 use evenkeel_lab::neighbour::record::NeighbourRecord;
 use evenkeel_linux::sys::sched_getattr;
-use evenkeel_linux::testing::{TestChild, until};
+use evenkeel_linux::testing::{TestChild, made_by, until};
 use program::{Ended, end};
 
 fn evenkeel(args: &[&str]) -> Command {
@@ -25,18 +25,6 @@ fn evenkeel(args: &[&str]) -> Command {
 #[track_caller]
 fn output(args: &[&str]) -> Ended {
     end(&mut evenkeel(args))
-}
-
-/// Cgroups and files of an experiment run by this process.
-fn traces(pid: u32) -> Vec<PathBuf> {
-    let prefix = format!("evenkeel-lab-{pid}-");
-    let mut dirs = vec![PathBuf::from("/dev/shm"), PathBuf::from("/sys/fs/cgroup")];
-    dirs.extend(fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path()));
-    dirs.iter()
-        .flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten())
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
-        .map(|entry| entry.path())
-        .collect()
 }
 
 fn signal(child: &Child, signal: i32) {
@@ -68,23 +56,23 @@ fn interrupted_and_killed_it_goes_on_where_it_was_and_leaves_nothing() {
     // Ctrl-C in the second cell: cleaned up before it ends, status 1, the first cell kept.
     let mut first = TestChild(evenkeel(&args).spawn().unwrap());
     until("a first cell", || cells() == 1);
-    until("a second one", || !traces(first.0.id()).is_empty());
+    until("a second one", || !made_by("lab", first.0.id()).is_empty());
     signal(&first.0, libc::SIGINT);
     let status = first.0.wait().unwrap();
     assert_eq!(status.code(), Some(1));
-    assert_eq!(traces(first.0.id()), Vec::<PathBuf>::new());
+    assert_eq!(made_by("lab", first.0.id()), Vec::<PathBuf>::new());
     assert_eq!(cells(), 1);
 
     // kill -9 in the next: the next start cleans up, and finishes.
     let mut second = TestChild(evenkeel(&args).spawn().unwrap());
     let killed = second.0.id();
-    until("tenants", || traces(killed).len() > 1);
+    until("tenants", || made_by("lab", killed).len() > 1);
     std::thread::sleep(Duration::from_millis(600));
     signal(&second.0, libc::SIGKILL);
     second.0.wait().unwrap();
     let before = Record::load(&out).unwrap();
     let last = output(&args).with(0);
-    assert_eq!(traces(killed), Vec::<PathBuf>::new());
+    assert_eq!(made_by("lab", killed), Vec::<PathBuf>::new());
     let after = Record::load(&out).unwrap();
     assert!(after.is_complete() && after.cells.len() == 4);
     let stamps = |r: &Record| r.cells.iter().map(|cell| cell.released_at.clone()).collect::<Vec<_>>();
@@ -177,7 +165,7 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
 /// What is set for batch work in the cgroups of an experiment at this instant.
 fn levers(pid: u32) -> BTreeSet<&'static str> {
     let mut seen = BTreeSet::new();
-    for group in traces(pid).iter().filter(|path| path.starts_with("/sys/fs/cgroup")) {
+    for group in made_by("lab", pid).iter().filter(|path| path.starts_with("/sys/fs/cgroup")) {
         let read = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default().trim().to_owned();
         let mut add = |what, is_so: bool| is_so.then(|| seen.insert(what));
         add("cpu.idle", read("cpu.idle") == "1");
@@ -208,7 +196,7 @@ fn a_service_is_measured_beside_batch_work_under_each_arm_and_nothing_is_left() 
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(running.0.wait().unwrap().code(), Some(0));
-    assert_eq!(traces(pid), Vec::<PathBuf>::new());
+    assert_eq!(made_by("lab", pid), Vec::<PathBuf>::new());
     assert_eq!(seen, BTreeSet::from(["SCHED_IDLE", "cpu.idle", "nice", "weight"]));
     let record = NeighbourRecord::load(&out).unwrap();
     // Two services, each alone and under six arms.

@@ -3,7 +3,7 @@
 
 mod scene;
 
-use evenkeel_linux::testing::awaited;
+use evenkeel_linux::testing::{awaited, made_by};
 use scene::{Process, run, until};
 
 #[test]
@@ -12,19 +12,8 @@ fn what_a_killed_command_had_made_for_itself_is_removed() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_evenkeel"));
     command.args(["prove", "--mixes", "1"]);
     let mut prove = Process::spawn(command);
-    let name = format!("evenkeel-lab-{}-", prove.pid());
-    let is_there = || {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let mounts = mounts
-            .lines()
-            .filter(|line| line.contains(" - cgroup"))
-            .map(|line| line.split(' ').nth(4).unwrap());
-        mounts.chain(["/tmp"]).any(|at| {
-            let mut names =
-                std::fs::read_dir(at).into_iter().flatten().flatten().map(|entry| entry.file_name());
-            names.any(|found| found.to_string_lossy().starts_with(&name))
-        })
-    };
+    let pid = prove.pid();
+    let is_there = || !made_by("lab", pid).is_empty();
     until("it makes something", is_there);
     prove.0.kill().unwrap();
     prove.0.wait().unwrap();

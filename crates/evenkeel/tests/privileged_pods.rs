@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use evenkeel_experiment::record::{CellRecord, Ended, Record, TenantRecord};
-use evenkeel_linux::testing::{awaited, until};
+use evenkeel_linux::testing::{awaited, made_by, until};
 use program::{end, evenkeel};
 
 const IMAGE: &str = "localhost/evenkeel-sandbox:test";
@@ -139,18 +139,6 @@ impl Drop for Containerd {
     }
 }
 
-/// Cgroups of experiments of a process, in every hierarchy.
-fn groups_of(pid: u32) -> Vec<PathBuf> {
-    let prefix = format!("evenkeel-lab-{pid}-");
-    let mounts = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
-    mounts
-        .chain([PathBuf::from("/sys/fs/cgroup")])
-        .flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten())
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
-        .map(|entry| entry.path())
-        .collect()
-}
-
 #[test]
 fn pods_are_tenants_with_the_limits_of_kubernetes_containers() {
     let containerd = Containerd::start();
@@ -194,7 +182,7 @@ fn pods_are_tenants_with_the_limits_of_kubernetes_containers() {
     assert_eq!((limited.limits.quota_pct, limited.runs[0].exit_status), (Some(10.0), Some(0)));
     assert!(limited.total.throttled_count.is_some(), "{:?}", limited.total);
     assert_eq!(containerd.containers(), Vec::<String>::new());
-    assert_eq!(groups_of(pid), Vec::<PathBuf>::new());
+    assert_eq!(made_by("lab", pid), Vec::<PathBuf>::new());
 
     // Killed in the middle, it leaves pods; the next start removes them.
     let again = dir.path().join("again");
@@ -205,5 +193,5 @@ fn pods_are_tenants_with_the_limits_of_kubernetes_containers() {
     assert!(!containerd.containers().is_empty());
     let ended = end(&mut containerd.lab(&file, &again)).with(0);
     assert_eq!(containerd.containers(), Vec::<String>::new(), "{ended}");
-    assert_eq!(groups_of(killed.id()), Vec::<PathBuf>::new());
+    assert_eq!(made_by("lab", killed.id()), Vec::<PathBuf>::new());
 }

@@ -7,7 +7,7 @@ mod program;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use agent::Serve;
@@ -20,19 +20,15 @@ fn evenkeel(state: &Path, args: &[&str]) -> Ended {
     end(program::evenkeel(args).env("EVENKEEL_STATE_DIR", state))
 }
 
-/// On CPU 0.
-fn shell(script: &str) -> TestChild {
-    let mut command = Command::new("taskset");
-    command.args(["-c", "0", "sh", "-c", script]).stdin(Stdio::null());
-    TestChild(command.spawn().expect("taskset (util-linux) is needed"))
-}
-
 #[test]
 fn what_an_agent_kept_answers_afterwards() {
     let serve = Serve::start(&["--record", "60s"]);
     let state = serve.state.path();
-    let target = shell("while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.005; done");
-    let hog = shell("while :; do :; done");
+    let target = TestChild::shell_on(
+        0,
+        "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.005; done",
+    );
+    let hog = TestChild::shell_on(0, "while :; do :; done");
     std::thread::sleep(Duration::from_secs(4));
     let named = format!("pid:{}", target.0.id());
     // Both are still there: names are those of the last look.

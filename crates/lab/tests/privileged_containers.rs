@@ -6,13 +6,13 @@ mod common;
 mod docker;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::binary;
 use docker::Docker;
 use evenkeel_lab::tenant::{Layout, Starter};
-use evenkeel_linux::testing::until;
+use evenkeel_linux::testing::{made_by, until};
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::LoadSpec;
@@ -53,9 +53,7 @@ fn loads_run_in_containers_and_are_gone_afterwards() {
     assert!(pids.iter().all(|pid| !Path::new("/proc").join(pid.to_string()).exists()));
     assert_eq!(engine.run(&["ps", "-aq"]), "");
     assert_eq!(engine.run(&["images", "-q"]), images);
-    let own = format!("evenkeel-lab-{}-", std::process::id());
-    let left = fs::read_dir("/dev/shm").unwrap().filter_map(|e| e.unwrap().file_name().into_string().ok());
-    assert_eq!(left.filter(|n| n.starts_with(&own)).count(), 0);
+    assert_eq!(made_by("lab", std::process::id()), Vec::<PathBuf>::new());
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! A set that cannot start leaves nothing behind. Alone in its process, so that every group of ours is this test's.
 
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_lab::mounts::CgroupMounts;
 use evenkeel_lab::tenant::{Layout, Tenants};
+use evenkeel_linux::testing::made_by;
 use evenkeel_workload::Kind;
 use evenkeel_workload::duty::{Duty, DutyKind};
 use evenkeel_workload::load::LoadSpec;
@@ -14,13 +13,6 @@ fn duty(percent: f64) -> LoadSpec {
     let period = Duration::from_millis(20);
     LoadSpec::new(Kind::Duty(Duty { percent, period, jitter: 0.0, kind: DutyKind::Wall, seed: 3 }))
         .named("ek-lab-test")
-}
-
-fn own_groups() -> Vec<String> {
-    let mount = CgroupMounts::find().unwrap().cpu_mount().to_owned();
-    let own = format!("evenkeel-lab-{}-", std::process::id());
-    let names = fs::read_dir(mount).unwrap().filter_map(|e| e.unwrap().file_name().into_string().ok());
-    names.filter(|n| n.starts_with(&own)).collect()
 }
 
 #[test]
@@ -34,7 +26,7 @@ fn a_load_that_cannot_start_leaves_nothing() {
             let specs = [duty(percent), duty(percent)];
             let error = Tenants::spawn(Path::new(binary), &specs, place).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
-            assert_eq!(own_groups(), Vec::<String>::new());
+            assert_eq!(made_by("lab", std::process::id()), Vec::<PathBuf>::new());
         }
     }
 }

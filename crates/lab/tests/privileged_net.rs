@@ -17,7 +17,7 @@ use evenkeel_lab::net::scene::NamespaceScene;
 use evenkeel_lab::net::tool_scene::ToolScene;
 use evenkeel_lab::net::tools::Tool;
 use evenkeel_lab::net::wiring::{Nic, UPLINK, Wiring};
-use evenkeel_linux::testing::{turn, until};
+use evenkeel_linux::testing::{made_by, turn, until};
 
 fn short() -> Timing {
     Timing { warmup: Duration::from_millis(100), window: Duration::from_millis(150), windows: 2 }
@@ -180,11 +180,6 @@ fn a_kill_leaves_no_link_and_no_namespace() {
     until("the host is as before", || dump().is_subset(&before));
     until("no cgroup left", || {
         evenkeel_lab::launch::sweep_stale();
-        let root = evenkeel_lab::mounts::CgroupMounts::find().unwrap();
-        let prefix = format!("{}{}-", evenkeel_lab::launch::PREFIX, child.id());
-        !fs::read_dir(root.cpu_mount())
-            .unwrap()
-            .flatten()
-            .any(|e| e.file_name().to_string_lossy().starts_with(&prefix))
+        made_by("lab", child.id()).is_empty()
     });
 }

@@ -1,12 +1,14 @@
 //! Cards of machines on the real kernel, without machines: macvtap, and links that stand in for virtual functions.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use evenkeel_lab::net::iproute::ip;
 use evenkeel_lab::net::namespace::Namespace;
 use evenkeel_lab::net::wiring::{Nic, SENDER, UPLINK, Wiring, tenant_address};
 use evenkeel_lab::vm::nic::{mac, macvtap};
+use evenkeel_linux::testing::made_by;
 
 fn links_of(namespace: &Namespace) -> String {
     namespace.run(|| fs::read_to_string("/proc/thread-self/net/dev")).unwrap()
@@ -25,10 +27,7 @@ fn a_macvtap_is_opened_in_its_namespace_and_goes_with_it() {
     assert!(links_of(&wiring.switch).contains("t1:"));
     drop((opened, second));
     assert!(!fs::read_to_string("/proc/net/dev").unwrap().contains(" t0:"), "it is in the host's namespace");
-    let ours = format!("evenkeel-lab-{}-", std::process::id());
-    let left =
-        fs::read_dir("/dev").unwrap().flatten().any(|e| e.file_name().to_string_lossy().starts_with(&ours));
-    assert!(!left, "a device node is left in /dev");
+    assert_eq!(made_by("lab", std::process::id()), Vec::<PathBuf>::new(), "a device node is left in /dev");
 }
 
 /// Links of the host, deleted on drop where they still are.

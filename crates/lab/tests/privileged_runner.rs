@@ -13,10 +13,8 @@ use evenkeel_experiment::file::Experiment;
 use evenkeel_experiment::record::{Cell, CellRecord, Ended, MergedShard, Record, TenantRecord};
 use evenkeel_experiment::study::study;
 use evenkeel_lab::runner::{About, Options, Run, RunError, run};
-use evenkeel_linux::Root;
-use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_linux::sys::usable_cpus;
-use evenkeel_linux::testing::turn;
+use evenkeel_linux::testing::{made_by, turn};
 
 fn experiment(text: &str) -> Experiment {
     Experiment::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"))
@@ -40,21 +38,8 @@ fn done(text: &str) -> Record {
     assert!(record.is_complete());
     let kept = Record::load(dir.path()).unwrap();
     assert_eq!(kept, record);
-    assert_eq!(left(), Vec::<PathBuf>::new());
+    assert_eq!(made_by("lab", std::process::id()), Vec::<PathBuf>::new());
     record
-}
-
-/// What experiments of this process have left: cgroups and files.
-fn left() -> Vec<PathBuf> {
-    let h = Hierarchies::read(&Root::host()).unwrap();
-    let mounts = [h.cpu, h.cpuset, h.cpuacct].into_iter().flatten().map(|h| PathBuf::from(h.mount_point));
-    let prefix = format!("evenkeel-lab-{}-", std::process::id());
-    mounts
-        .chain([PathBuf::from("/dev/shm")])
-        .flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten())
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
-        .map(|entry| entry.path())
-        .collect()
 }
 
 fn cpu_s(tenant: &TenantRecord) -> f64 {
@@ -182,7 +167,7 @@ fn what_is_finished_is_not_run_again() {
     let merged = vec![MergedShard { shard, host, began, finished: None, cells }];
     Record { merged, cells: partial.cells, ..whole }.save(dir.path()).unwrap();
     refused(&experiment);
-    assert_eq!(left(), Vec::<PathBuf>::new());
+    assert_eq!(made_by("lab", std::process::id()), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -221,7 +206,7 @@ fn a_cell_over_at_once_leaves_nothing_when_stopped() {
         let record = run_in(dir.path(), &experiment, &stop).unwrap();
         assert!(record.cells.is_empty() && begun.elapsed().as_secs() < 20);
     });
-    assert_eq!(left(), Vec::<PathBuf>::new());
+    assert_eq!(made_by("lab", std::process::id()), Vec::<PathBuf>::new());
 }
 
 #[test]

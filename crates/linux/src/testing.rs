@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -57,6 +57,25 @@ pub fn posted(stream: &mut impl Read) -> (String, Vec<u8>) {
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a process of this number made as `evenkeel lab` or `evenkeel exec` (`kind`), by its names: cgroups, at whatever depth,
+/// and files and directories in `/dev`, `/dev/shm` and `/tmp`.
+pub fn made_by(kind: &str, pid: u32) -> Vec<PathBuf> {
+    let prefix = format!("evenkeel-{kind}-{pid}-");
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut all: Vec<fs::DirEntry> =
+        ["/dev", "/dev/shm", "/tmp"].iter().flat_map(|dir| entries(dir.as_ref())).collect();
+    let mut next = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(dir) = next.pop() {
+        let groups = entries(&dir).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        for group in groups {
+            next.push(group.path());
+            all.push(group);
+        }
+    }
+    let made = all.iter().filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
+    made.map(fs::DirEntry::path).collect()
 }
 
 /// A cgroup that ends with its guard: what is still in it is killed.
@@ -143,6 +162,19 @@ impl Drop for TestCgroup {
 /// A child that is killed and waited for with its guard.
 #[derive(Debug)]
 pub struct TestChild(pub Child);
+
+impl TestChild {
+    /// A shell with a script, on a CPU.
+    ///
+    /// # Panics
+    /// There is no `taskset`.
+    #[track_caller]
+    pub fn shell_on(cpu: u32, script: &str) -> Self {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string(), "sh", "-c", script]).stdin(Stdio::null());
+        Self(command.spawn().expect("taskset (util-linux) is needed"))
+    }
+}
 
 impl Deref for TestChild {
     type Target = Child;

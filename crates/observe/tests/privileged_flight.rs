@@ -1,6 +1,6 @@
 //! The flight recorder on this kernel, against what `why` counts over the same time. Needs root.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use evenkeel_base::TaskView;
@@ -18,9 +18,7 @@ struct Shell(TestChild);
 
 impl Shell {
     fn start(script: &str) -> Self {
-        let mut command = Command::new("taskset");
-        command.args(["-c", "0", "sh", "-c", script]).stdin(Stdio::null());
-        Self(TestChild(command.spawn().unwrap()))
+        Self(TestChild::shell_on(0, script))
     }
 
     fn id(&self) -> (u32, u64) {

@@ -17,30 +17,13 @@ mod textbook;
 
 use made::World;
 use reckon::{Reckoned, median, of_blocks};
-use shared::{Random, Tally, count};
+use shared::{Random, Tally, count, one_line, text_of};
 
 /// A run's figures, and its gain at the level at which all runs hold together.
 type Own = (Reckoned, Option<(f64, [f64; 2])>);
 
 fn plain(html: &str) -> String {
-    let mut out = String::new();
-    let mut inside = false;
-    for c in html.chars() {
-        match c {
-            '<' => {
-                inside = true;
-                out.push(' ');
-            }
-            '>' => inside = false,
-            c if !inside => out.push(c),
-            _ => {}
-        }
-    }
-    one_line(&out.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    one_line(&text_of(html, " "))
 }
 
 fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {

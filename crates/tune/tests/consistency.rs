@@ -18,7 +18,7 @@ mod shared;
 mod textbook;
 
 use made::{World, world};
-use shared::{Random, Tally, count};
+use shared::{Random, Tally, count, one_line, text_of};
 use textbook::{average, sample};
 
 /// What the trials of one settings say.
@@ -98,26 +98,11 @@ fn figure(text: &str) -> Option<(f64, Option<[f64; 2]>, &str)> {
     Some((value.parse().ok()?, interval, rest))
 }
 
-/// Without tags and with plain characters.
-fn plain(html: &str) -> String {
-    let mut out = String::new();
-    let mut inside = false;
-    for c in html.chars() {
-        match c {
-            '<' => inside = true,
-            '>' => inside = false,
-            c if !inside => out.push(c),
-            _ => {}
-        }
-    }
-    out.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-}
-
 /// Cells of the rows of the page's table that follows a heading.
 fn rows(page: &str, after: &str) -> Vec<Vec<String>> {
     let part = page.split_once(after).unwrap().1;
     let table = part.split_once("<table>").unwrap().1.split_once("</table>").unwrap().0;
-    let row = |row: &str| row.split("<td").skip(1).map(|cell| plain(&format!("<td{cell}"))).collect();
+    let row = |row: &str| row.split("<td").skip(1).map(|cell| text_of(&format!("<td{cell}"), "")).collect();
     table.split("<tr>").skip(1).map(row).filter(|cells: &Vec<String>| !cells.is_empty()).collect()
 }
 
@@ -137,7 +122,6 @@ fn print(world: &World, records: &[TrialRecord]) -> Printed {
     let (head, table) = text.split_once("SETTING").unwrap();
     let (how, answer) = head.split_once("\n\n").unwrap();
     let (table, notes) = table.split_once("note: ").unwrap_or((table, ""));
-    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     Printed {
         how: how.into(),
         answer: one_line(answer),
@@ -172,7 +156,7 @@ fn check(world: &World, records: &[TrialRecord], t: &mut Tally) {
     let constraint = if world.constraint.is_some() { "; p99 < 20" } else { "" };
     let goal = if world.max { "max" } else { "min" };
     t.hold(p.how.ends_with(&format!("goal: {goal} throughput{constraint}")), || p.how.clone());
-    let answer = plain(p.page.split_once("id=\"answer\">").unwrap().1.split_once("</p>").unwrap().0);
+    let answer = text_of(p.page.split_once("id=\"answer\">").unwrap().1.split_once("</p>").unwrap().0, "");
     t.hold(answer == p.answer, || format!("the page says {answer:?}, the terminal {:?}", p.answer));
     let best = headline(world, &arms, present, &p, t);
     table(world, [present, best], &p, t);

@@ -36,9 +36,7 @@ impl Process {
 
     /// A shell with a script on a CPU.
     pub fn on(cpu: u32, script: &str) -> Self {
-        let mut command = Command::new("taskset");
-        command.args(["-c", &cpu.to_string(), "sh", "-c", script]);
-        Self::start(command)
+        Self(TestChild::shell_on(cpu, script))
     }
 
     /// Leaves the first CPU to no ordinary task.

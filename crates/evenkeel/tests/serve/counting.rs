@@ -1,7 +1,6 @@
 //! Waits counted in turns: programs rest where they cost more than their budget, and sums are right all the same.
 
 use std::os::fd::OwnedFd;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -49,9 +48,7 @@ impl Drop for Switches {
 
 /// Spins on the first CPU.
 fn hog() -> TestChild {
-    let mut hog = Command::new("taskset");
-    hog.args(["-c", "0", "sh", "-c", "while :; do :; done"]).stdin(Stdio::null());
-    TestChild(hog.spawn().expect("taskset (util-linux) is needed"))
+    TestChild::shell_on(0, "while :; do :; done")
 }
 
 fn value(page: &str, name: &str, label: &str) -> Option<f64> {

@@ -28,6 +28,28 @@ impl Random {
     }
 }
 
+/// A page's text, with something in place of each tag.
+pub fn text_of(html: &str, tag: &str) -> String {
+    let mut out = String::new();
+    let mut inside = false;
+    for c in html.chars() {
+        match c {
+            '<' => {
+                inside = true;
+                out += tag;
+            }
+            '>' => inside = false,
+            c if !inside => out.push(c),
+            _ => {}
+        }
+    }
+    out.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+}
+
+pub fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// How many records: what the environment says, else a few.
 pub fn count(short: usize) -> usize {
     std::env::var("EVENKEEL_CONSISTENCY_RECORDS").ok().and_then(|n| n.parse().ok()).unwrap_or(short)
