@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use evenkeel_base::text::count;
 
-use evenkeel_fetch::http::{Trust, is_in_the_clear};
+use evenkeel_fetch::http::{Trust, is_in_the_clear, parse_either};
 use evenkeel_listen::access;
 use evenkeel_listen::fleet::fetch::Reader;
 
@@ -41,6 +41,9 @@ pub struct Args {
     /// A file with the authorities (PEM) that sign the agents' certificates; without it those that this system trusts.
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
+    /// The name that certificates must be for, instead of the target's, such as the service's name where nodes are asked by address.
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
     /// Time that one answer may take.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = super::duration)]
     timeout: Duration,
@@ -68,8 +71,13 @@ pub fn run(global: &Global, args: Args) -> Outcome {
     if token.is_some() && urls.iter().any(|url| is_in_the_clear(url)) {
         say!("evenkeel: the token is sent in the clear to addresses of other hosts that begin with http://");
     }
-    let is_tls = args.ca_file.is_some() || urls.iter().any(|url| url.starts_with("https://"));
-    let trust = is_tls.then(|| Trust::open(args.ca_file.as_deref())).transpose();
+    let is_tls = urls.iter().any(|url| url.starts_with("https://"));
+    if !is_tls && args.server_name.is_some() {
+        return Err(usage!("--server-name: nobody is asked by https"));
+    }
+    let trust = (is_tls || args.ca_file.is_some())
+        .then(|| Trust::open(args.ca_file.as_deref(), args.server_name.as_deref()))
+        .transpose();
     let reader = Reader {
         token,
         trust: trust.map_err(|why| usage!(why))?,
@@ -140,16 +148,10 @@ fn with_scheme(address: &str, with_token: bool) -> String {
 
 /// The metrics page of a target.
 fn url(target: &str, with_token: bool) -> anyhow::Result<String> {
-    let with_scheme = with_scheme(target, with_token);
-    let rest = with_scheme.strip_prefix("http://").or(with_scheme.strip_prefix("https://"));
-    let Some(rest) = rest else {
-        return Err(anyhow!("{target:?}: only http:// and https:// are spoken"));
-    };
-    let host = rest.split('/').next().unwrap_or_default();
-    if host.is_empty() || target.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Err(anyhow!("{target:?} names no host; write HOST:PORT or http://HOST:PORT/PATH"));
-    }
-    Ok(if rest.contains('/') { with_scheme } else { format!("{with_scheme}/metrics") })
+    let url = with_scheme(target, with_token);
+    parse_either(&url).map_err(|why| anyhow!("{why}; write HOST:PORT or http://HOST:PORT/PATH"))?;
+    let has_path = url.matches('/').count() > "//".len();
+    Ok(if has_path { url } else { format!("{url}/metrics") })
 }
 
 /// Peak memory of this process, bytes.

@@ -83,18 +83,29 @@ pub fn other_hosts_are_answered_with_token_and_certificate() {
 /// Our own client believes the right authority alone, and in the address that the certificate names.
 fn read_by_fleet(pki: &Pki, serve: &Serve, url: &str) {
     let stranger = Pki::make();
-    let fleet = |ca: &Pki, url: &str| {
+    let fleet = |ca: &Pki, url: &str, more: &[&str]| {
         let mut command = evenkeel(["fleet", url, "--token-file"]);
-        end(command.arg(pki.path("token")).arg("--ca-file").arg(ca.ca()))
+        end(command.arg(pki.path("token")).arg("--ca-file").arg(ca.ca()).args(more))
     };
-    awaited(60, || match fleet(pki, url) {
+    awaited(60, || match fleet(pki, url, &[]) {
         ended if ended.status == Some(0) => Ok(()),
         ended => Err(format!("{ended} {}", serve.said())),
     });
-    for (ca, url) in [(&stranger, url.to_owned()), (pki, url.replace("127.0.0.1", "127.0.0.2"))] {
-        let ended = fleet(ca, &url).with(3);
+    let elsewhere = url.replace("127.0.0.1", "127.0.0.2");
+    let [named, misnamed] = ["node1.example", "node2.example"].map(|name| ["--server-name", name]);
+    for (ca, url, more) in [
+        (&stranger, url, &[][..]),
+        (pki, &elsewhere, &[]),
+        (pki, url, &misnamed),
+        (&stranger, &elsewhere, &named),
+    ] {
+        let ended = fleet(ca, url, more).with(3);
         assert!((ended.stdout + &ended.stderr).contains("invalid peer certificate"));
     }
+    // An address that is not in the certificate, asked for a name that is.
+    fleet(pki, &elsewhere, &named).with(0);
+    fleet(pki, url, &["--server-name", "no name"]).says(2, "no certificate can be for");
+    fleet(pki, "http://127.0.0.1:1", &named).says(2, "nobody is asked by https");
 }
 
 /// A new certificate is used without a start, and a bad one is not.

@@ -13,9 +13,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// Whose certificates are believed.
+/// Whose certificates are believed, and for which name where that is not the host of the address.
 #[derive(Clone)]
-pub struct Trust(Arc<ClientConfig>);
+pub struct Trust(Arc<ClientConfig>, Option<ServerName<'static>>);
 
 impl fmt::Debug for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -24,11 +24,14 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
-    /// Those of the file's authorities (PEM), else of those that this system trusts.
+    /// Those of the file's authorities (PEM), else of those that this system trusts. A certificate is to be for `name`, if
+    /// that is given, whatever the address is.
     ///
     /// # Errors
-    /// In words: the file cannot be read or holds none, or the system has none.
-    pub fn open(file: Option<&Path>) -> Result<Self, String> {
+    /// In words: the file cannot be read or holds none, the system has none, or no certificate can be for the name.
+    pub fn open(file: Option<&Path>, name: Option<&str>) -> Result<Self, String> {
+        let no = |name| format!("no certificate can be for {name:?}");
+        let name = name.map(|name| server_name(name).ok_or_else(|| no(name))).transpose()?;
         let roots = match file {
             Some(path) => {
                 let text = evenkeel_linux::input::read(path)
@@ -52,18 +55,21 @@ impl Trust {
             .map_err(|why| why.to_string())?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ok(Self(Arc::new(config)))
+        Ok(Self(Arc::new(config), name))
     }
 
-    /// The other end is to be who it should: `host` is a name or an address, without a port.
+    /// The other end is to be who it should: `host`, a name or an address without a port, where no other name is to be verified.
     fn over(&self, host: &str, stream: Bounded) -> io::Result<StreamOwned<ClientConnection, Bounded>> {
-        let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(name).map_err(|_| {
+        let name = self.1.clone().or_else(|| server_name(host)).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "no certificate can be for this host")
         })?;
         let connection = ClientConnection::new(self.0.clone(), name).map_err(io::Error::other)?;
         Ok(StreamOwned::new(connection, stream))
     }
+}
+
+fn server_name(host: &str) -> Option<ServerName<'static>> {
+    ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned()).ok()
 }
 
 fn authorities(text: &[u8]) -> Result<RootCertStore, String> {

@@ -92,10 +92,8 @@ fn findings<'a>() -> Table<Row<'a>> {
         Field::text("pod", "POD", |row: &Row<'_>| present(&row.1.pod)),
         Field::number("cpu_pct", "CPU %", 1, |row: &Row<'_>| row.1.cpu_pct),
         Field::number("wait_pct", "WAIT %", 1, |row: &Row<'_>| row.1.wait_pct),
-        Field::new("throttled_pct", "THROTTLED %", |row: &Row<'_>| {
-            row.1.throttled_pct.map_or(Value::Unknown, Value::Number)
-        })
-        .documents_only(),
+        Field::number("throttled_pct", "THROTTLED %", 1, |row: &Row<'_>| row.1.throttled_pct)
+            .documents_only(),
         Field::new("wait_share", "WAIT SHARE", |row: &Row<'_>| {
             row.1.wait_share.map_or(Value::Absent, Value::Number)
         })

@@ -240,7 +240,7 @@ fn equipped(name: &str, receiver: Receiver, files: &Files) -> Result<Receiver, F
     let receiver = receiver.with_token(token);
     let usage = |why: String| usage!("{name}: {why}");
     match (receiver.is_tls(), &files.ca) {
-        (true, ca) => Ok(receiver.with_trust(Trust::open(ca.as_deref()).map_err(usage)?)),
+        (true, ca) => Ok(receiver.with_trust(Trust::open(ca.as_deref(), None).map_err(usage)?)),
         (false, None) => Ok(receiver),
         (false, Some(_)) => Err(usage("authorities go with an https:// address".to_owned())),
     }
