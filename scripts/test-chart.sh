@@ -54,6 +54,8 @@ made() { python3 scripts/check-manifests.py secret "$work/exposed" "$1"; }
 for file in ca.crt tls.crt tls.key; do made $file >"$work/$file"; done
 openssl verify -CAfile "$work/ca.crt" -verify_hostname evenkeel.evenkeel.svc "$work/tls.crt" >/dev/null || die "no certificate"
 is_agents "$work/tls.crt" || die "the chart's certificate is an authority's"
+render --set expose=true --set-string 'exposeAddress=[::]' >"$work/six"
+grep -qF -- '- --listen=[::]:9190' "$work/six" || die "exposeAddress is left out"
 [ "$(openssl pkey -in "$work/tls.key" -pubout)" = "$(openssl x509 -in "$work/tls.crt" -noout -pubkey)" ] || die "another's key"
 render --set apply=true --set tiers=true >"$work/tiers" && check acts "$work/tiers"
 grep -q -- '- --tiers=auto' "$work/tiers" || die "tiers: the command does not have them"
@@ -71,8 +73,8 @@ grep -A 1 'imagePullSecrets:' "$work/pulled" | grep -q 'name: registry' || die "
 render --kube-version 1.31.0 >"$work/newer" && check observes "$work/newer"
 [ "$(grep -c 'recursiveReadOnly: IfPossible' "$work/newer")" -eq 2 ] || die "what is mounted below /sys/fs/cgroup and /run/containerd is writable"
 for wrong in apply=true podMonitor.enabled=true 'apply=true,tiers=true,scope={pod:a/b}' 'apply=true,config=# [[background]]' \
-    'apply=true,scope={all}'; do
+    'apply=true,scope={all}' exposeAddress=10.0.0.1; do
     if render --set "$wrong" >/dev/null 2>"$work/why"; then die "--set $wrong alone should be refused"; fi
     grep -q needs "$work/why" || die "--set $wrong: refused without saying why: $(cat "$work/why")"
 done
-echo "29 passed, 0 failed"
+echo "31 passed, 0 failed"

@@ -77,6 +77,7 @@ pub fn other_hosts_are_answered_with_token_and_certificate() {
         assert!(!got.contains("evenkeel_") && !got.contains("200"), "{got}");
     }
     read_by_fleet(&pki, &serve, &url);
+    by_both_protocols(&pki, &options);
     replaced(&pki, &serve, &url);
 }
 
@@ -106,6 +107,26 @@ fn read_by_fleet(pki: &Pki, serve: &Serve, url: &str) {
     fleet(pki, &elsewhere, &named).with(0);
     fleet(pki, url, &["--server-name", "no name"]).says(2, "no certificate can be for");
     fleet(pki, "http://127.0.0.1:1", &named).says(2, "nobody is asked by https");
+}
+
+/// `[::]` is every address of a host that has IPv6.
+fn by_both_protocols(pki: &Pki, options: &[&str]) {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("skipped: this host has no IPv6");
+        return;
+    }
+    let serve = Serve::start_at("[::]:0", options);
+    let port = serve.address.rsplit(':').next().unwrap();
+    for address in ["[::1]", "127.0.0.1"] {
+        let url = format!("https://{address}:{port}/metrics");
+        awaited(60, || {
+            let mut command = evenkeel(["fleet", &url, "--server-name", "localhost", "--token-file"]);
+            match end(command.arg(pki.path("token")).arg("--ca-file").arg(pki.ca())) {
+                ended if ended.status == Some(0) => Ok(()),
+                ended => Err(format!("{ended} {}", serve.said())),
+            }
+        });
+    }
 }
 
 /// A new certificate is used without a start, and a bad one is not.
