@@ -10,7 +10,7 @@
 //!   and lost turns (`components/`).
 //! * Services: `services`, [`tiers`] and `units` say who is one, [`protect`] judges how long it waits, `slo` how slow its requests are.
 //! * Waits by length: `runqlat_probe` counts those of scopes, `runq_latency` those of everybody who runs; [`budget`] bounds what that costs.
-//! * `record` writes down what a run does, `events` tells whoever drives it, [`notify`] tells systemd.
+//! * `record` writes down what a run does, `events` tells whoever drives it.
 
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -30,7 +30,6 @@ pub mod guarantee;
 mod holdout;
 mod kept;
 mod measure;
-pub mod notify;
 mod oldest_kernel;
 pub mod predict;
 mod proposals;

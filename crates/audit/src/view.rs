@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_base::facts::release_version;
 use evenkeel_base::run::ChangeRecord;
 use evenkeel_base::{CpuSet, GroupView, Observation, TaskView};
 
@@ -14,15 +15,9 @@ pub const ACTIVE_PCT: f64 = 1.0;
 /// CPU got plus wait from which a thread is taken to want a CPU more or less all the time.
 pub const HUNGRY_PCT: f64 = 50.0;
 
-/// Major and minor number of a kernel's release; `None` for text that does not start with them.
-pub fn version(release: &str) -> Option<(u32, u32)> {
-    let mut parts = release.split(|c: char| !c.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
 /// Whether the kernel is known to be this one or a later one.
 pub fn is_since(input: &Input<'_>, since: (u32, u32)) -> Option<bool> {
-    Some(version(input.facts.release.ok()?)? >= since)
+    Some(release_version(input.facts.release.ok()?)? >= since)
 }
 
 /// `task 812 (redis)`.

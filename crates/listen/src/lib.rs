@@ -4,7 +4,7 @@
 //! * `board` is what was seen last; `owners`, `promises` and `lengths` are what was counted since; `documents` makes JSON of it.
 //! * `asked`, `past` and `events` are pages that take a while or do not end; [`reports`] shows the laboratory's.
 //! * `metrics` makes families of samples, `expose` writes them in Prometheus' formats, [`otlp`] pushes them.
-//! * `notices` finds what is worth a notice, [`webhook`] hands it over ([`handover`]).
+//! * `notices` finds what is worth a notice, [`webhook`] hands it over ([`handover`]). [`notify`] tells systemd how the service is.
 //! * [`fleet`] reads the pages of many agents.
 
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -25,6 +25,7 @@ pub mod handover;
 mod lengths;
 mod metrics;
 mod notices;
+pub mod notify;
 pub mod otlp;
 mod owners;
 mod past;

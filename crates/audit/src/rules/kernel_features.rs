@@ -2,7 +2,6 @@
 
 use evenkeel_base::facts::{Unknown, release_version};
 
-use crate::view::version;
 use crate::{Finding, Input, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_actuate::{FileMedium, OpenError, check_private, lock_file, make_private};
-use evenkeel_agent::notify::Notifier;
 use evenkeel_linux::Root;
 use evenkeel_listen::access::AccessArgs;
+use evenkeel_listen::notify::Notifier;
 use evenkeel_listen::reports::ReportsArgs;
 use evenkeel_listen::webhook::Webhook;
 use evenkeel_listen::{Served, Server, Tally, privileges};

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use crate::events::{Event, Watcher};
+use evenkeel_agent::{Event, Watcher};
 
 /// Least time between two messages about what the service does.
 const STATUS_EVERY: Duration = Duration::from_secs(5);
