@@ -382,6 +382,11 @@ impl Kernel for FakeKernel {
         Ok(TaskFacts { policy: Some(task.sched.policy), ..task.facts.clone() })
     }
 
+    /// None of the made-up numbers, one of which this process may happen to have.
+    fn own_process(&self) -> u32 {
+        u32::MAX
+    }
+
     fn namespaces(&mut self) -> Namespaces {
         self.0.lock().namespaces
     }

@@ -103,6 +103,11 @@ pub trait Kernel {
     /// Who has this number now.
     fn identity(&mut self, tid: u32) -> Result<TaskFacts, KernelError>;
 
+    /// The process that changes things.
+    fn own_process(&self) -> u32 {
+        std::process::id()
+    }
+
     /// Whether the task with this identity still exists (a zombie does: its number is not free).
     fn is_alive(&mut self, id: TaskId) -> Result<bool, KernelError> {
         match self.identity(id.tid) {

@@ -204,10 +204,19 @@ impl Owners {
 
 /// Whether an owner itself refused, and not its program, which did not reach it.
 pub(crate) fn is_owners_answer(why: &str) -> bool {
-    // systemctl has the same words before what systemd refuses and what it could not tell it.
-    const NOT_REACHED: [&str; 4] = ["no answer within", "not asked", "Failed to connect", "timed out"];
+    // systemctl has the same words before what systemd refuses and what it could not tell it, and ends by itself with either.
+    const NOT_REACHED: [&str; 6] = [
+        "Failed to connect",
+        "timed out",
+        "Connection re",
+        "not connected",
+        "isconnected",
+        "D-Bus connection",
+    ];
     match why.split_once(':') {
-        Some(("systemctl", why)) => !NOT_REACHED.iter().any(|words| why.contains(words)),
+        Some(("systemctl", why)) => {
+            why.contains("(exit status") && !NOT_REACHED.iter().any(|words| why.contains(words))
+        }
         _ => why.contains("response from daemon"),
     }
 }
@@ -468,6 +477,10 @@ mod tests {
             ("systemctl: Failed to set unit properties: Unit a.service not found. (exit status: 1)", true),
             ("systemctl: Failed to set unit properties: Connection timed out (exit status: 1)", false),
             ("systemctl: Failed to connect to bus: No such file or directory (exit status: 1)", false),
+            ("systemctl: Failed to set unit properties: Connection reset by peer (exit status: 1)", false),
+            ("systemctl: Failed to set unit properties: Remote peer disconnected (exit status: 1)", false),
+            ("systemctl:  (signal: 9 (SIGKILL))", false),
+            ("systemctl: Resource temporarily unavailable (os error 11)", false),
             ("systemctl: no answer within 10 s", false),
             ("systemctl: not asked, for it did not answer a moment ago", false),
         ] {

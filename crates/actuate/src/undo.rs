@@ -271,16 +271,14 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
         Err(error) => return Some(failed(as_before(), None, error.to_string())),
     };
     let widest = widest(kernel, &entry.target, entry.knob);
+    // The file may have been restored while its owner could not be told, or somebody of ours wrote the same value there.
+    let is_untold = entry.state == State::Unknown && is_remembered(kernel, entry);
     let is_passing = entry.is_loan(&present) || entry.is_cut_short(&present);
     let passing = is_passing.then(|| Reverse { to: entry.original.clone(), partial: false });
     let reverse = passing.or_else(|| reverse(&entry.original, entry.ours(), &present, widest.as_ref()));
     let Some(reverse) = reverse else {
         if same(&present, &entry.original, widest.as_ref()) {
-            // The file may have been restored while its owner could not be told.
-            if entry.state == State::Unknown
-                && kernel.outlives_group(&entry.target, entry.knob)
-                && let Err(error) = kernel.write_back(&entry.target, &entry.original)
-            {
+            if is_untold && let Err(error) = kernel.write_back(&entry.target, &entry.original) {
                 return Some(failed(as_before(), Some(present), error.to_string()));
             }
             let state = if entry.is_lost(&present) { State::Foreign } else { State::Back };
@@ -296,7 +294,7 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
         return None;
     }
     // An affinity reads as what of it is in the cpuset: the same may be there by another mask, which would show when that grows.
-    if reverse.to == present && !entry.rewrite && entry.knob != Knob::Affinity {
+    if reverse.to == present && !entry.rewrite && !is_untold && entry.knob != Knob::Affinity {
         return Some((State::Back, Done::Already(entry.item(Some(present), None))));
     }
     let to = attainable(&reverse.to, widest.as_ref());
@@ -340,9 +338,15 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
     })
 }
 
+/// Whether the owner of a cgroup keeps our value for the next one of that name. That a unit is not idle it says by its weight, which has
+/// an entry of its own: telling it both would make the weight the default.
+fn is_remembered<K: Kernel>(kernel: &mut K, entry: &Entry) -> bool {
+    entry.original != Setting::GroupIdle(false) && kernel.outlives_group(&entry.target, entry.knob)
+}
+
 /// The target is no more. What its owner keeps for the next one of that name goes back.
 fn ended<K: Kernel>(kernel: &mut K, entry: &Entry) -> (State, Done) {
-    if kernel.outlives_group(&entry.target, entry.knob) {
+    if is_remembered(kernel, entry) {
         put_back_remembered(kernel, entry)
     } else {
         (State::Gone, Done::Gone(entry.item(None, None)))

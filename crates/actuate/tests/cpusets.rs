@@ -64,7 +64,7 @@ fn what_lies_outside_the_cpuset_goes_back_and_the_task_uses_all_of_that_meanwhil
 }
 
 #[test]
-fn a_loan_ends_with_a_mask_that_the_kernel_takes() {
+fn who_has_no_cpu_in_its_cpuset_is_lent_none() {
     let (host, mut actuator) = opened();
     host.world.put(&host.task(0), &Setting::Affinity(cpus("0")));
     let originals = |actuator: &mut evenkeel_actuate::Actuator<FakeKernel>| {
@@ -73,5 +73,7 @@ fn a_loan_ends_with_a_mask_that_the_kernel_takes() {
     };
     assert_eq!(originals(&mut actuator), ["0"]);
     host.world.set_cpuset(host.tasks[0].tid, cpus("2-3"));
-    assert_eq!(originals(&mut actuator), ["0,2-3"]);
+    assert_eq!(originals(&mut actuator), [""; 0]);
+    host.world.set_cpuset(host.tasks[0].tid, cpus("0,2-3"));
+    assert_eq!(originals(&mut actuator), ["0"]);
 }

@@ -60,7 +60,8 @@ impl Drop for Unit {
 
 #[test]
 fn what_systemd_could_not_be_told_stays_in_the_journal_until_it_can_be() {
-    for is_running in [true, false] {
+    // The second: a run may also have written what it had found.
+    for (is_running, again) in [(true, false), (true, true), (false, false)] {
         let (unit, dir, calls) =
             (Unit::new(), tempfile::tempdir().unwrap(), Arc::<Mutex<Vec<String>>>::default());
         let kernel = |answer| Linux::with_programs(Box::new(Systemd(answer, calls.clone()))).unwrap();
@@ -68,13 +69,15 @@ fn what_systemd_could_not_be_told_stays_in_the_journal_until_it_can_be() {
         let found = unit.weight();
         let set = || {
             let (mut actuator, _) = Actuator::open(kernel(Ok(())), dir.path(), Options::default()).unwrap();
-            let change = Change {
-                target: Target::Group(unit.1.clone()),
-                to: Setting::Weight(500),
-                why: String::new(),
-            };
-            let plan = Plan { changes: vec![change], ..Plan::default() };
-            assert_eq!(actuator.set(&plan, &|_| true).applied(), 1);
+            for weight in if again { vec![500, found, 500] } else { vec![500] } {
+                let change = Change {
+                    target: Target::Group(unit.1.clone()),
+                    to: Setting::Weight(weight),
+                    why: String::new(),
+                };
+                let plan = Plan { changes: vec![change], ..Plan::default() };
+                assert_eq!(actuator.set(&plan, &|_| true).applied(), 1);
+            }
         };
         set();
         if !is_running {

@@ -283,7 +283,7 @@ impl Agent {
         watcher.event(&Event::Observed {
             observation: &observation,
             settings: &self.plan.name,
-            background: self.has_background().then_some(&self.config.scope),
+            background: &self.config.background_tasks(&observation),
             at_s: self.elapsed_s(),
         });
         self.note_waits(&observation);

@@ -93,6 +93,13 @@ impl Config {
         own.chain(promised).chain(protected).for_each(|scope| scope.bind(began));
     }
 
+    /// For each task whether it is background work; empty where there is none. Who turns out to belong to a service is not.
+    pub(crate) fn background_tasks(&self, observation: &Observation) -> Vec<bool> {
+        let tasks = observation.tasks.iter().filter(|_| self.background.is_some());
+        let is = |task| self.scope.has(task, observation) && self.service_of(task, observation).is_none();
+        tasks.map(is).collect()
+    }
+
     /// The service, or other protected scope, that a task belongs to.
     pub(crate) fn service_of(&self, task: &TaskView, observation: &Observation) -> Option<&Protected> {
         self.protect.iter().find(|service| service.scope.has(task, observation))

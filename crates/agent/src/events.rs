@@ -6,8 +6,6 @@ use evenkeel_base::{Observation, Plan};
 use evenkeel_policy::trial::{Decision, Part};
 use evenkeel_policy::window::Summary;
 
-use crate::scope::Scope;
-
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A remark for people, such as history that cannot be written.
@@ -18,8 +16,8 @@ pub enum Event<'a> {
     Observed {
         observation: &'a Observation,
         settings: &'a str,
-        /// What may wait for services, where there are such.
-        background: Option<&'a Scope>,
+        /// For each of its tasks whether it is background work, which may wait for services; empty where there is none.
+        background: &'a [bool],
         /// Seconds since the run began.
         at_s: f64,
     },

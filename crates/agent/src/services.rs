@@ -309,6 +309,10 @@ mod tests {
     fn who_turns_out_to_be_both_later_does_not_end_the_run() {
         let mut both = host();
         both.tasks[2].group = Some(2);
+        let config = testing::agent_of_services().config;
+        assert_eq!(config.background_tasks(&both), [true, true, false], "it is the service's");
+        let config = testing::agent("cgroup:/work", |_| ()).config;
+        assert!(config.background_tasks(&both).is_empty(), "there is none without services");
         for (first, is_fine) in [(&host(), true), (&both, false)] {
             let mut agent = testing::agent_of_services();
             assert_eq!(agent.check_tiers(first).is_ok(), is_fine);

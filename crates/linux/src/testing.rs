@@ -66,7 +66,12 @@ pub fn made_by(kind: &str, pid: u32) -> Vec<PathBuf> {
     let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
     let mut all: Vec<fs::DirEntry> =
         ["/dev", "/dev/shm", "/tmp"].iter().flat_map(|dir| entries(dir.as_ref())).collect();
-    let mut next = vec![PathBuf::from("/sys/fs/cgroup")];
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let cgroups = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        words.next().filter(|_| words.next().is_some_and(|kind| kind.starts_with("cgroup")))
+    });
+    let mut next: Vec<PathBuf> = cgroups.map(PathBuf::from).collect();
     while let Some(dir) = next.pop() {
         let groups = entries(&dir).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         for group in groups {

@@ -176,7 +176,7 @@ impl Board {
         match event {
             Event::Observed { observation, settings, background, .. } => {
                 self.settings = Some((*settings).to_owned());
-                self.notices.let_wait(*background);
+                self.notices.let_wait(background);
                 return self.observe(Arc::new((*observation).clone()));
             }
             Event::TrialBegins { candidates, .. } => {

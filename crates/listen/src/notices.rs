@@ -8,7 +8,7 @@ pub(crate) mod labelled;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use evenkeel_agent::{Event, Scope};
+use evenkeel_agent::Event;
 use evenkeel_base::run::{Act, GuaranteeStatus, Stage};
 use evenkeel_base::{Observation, Plan, PromiseState};
 
@@ -110,8 +110,8 @@ pub struct Notices {
     /// Of all CPUs, percent of one.
     busy: f64,
     steal: f64,
-    /// What may wait for services.
-    background: Option<Scope>,
+    /// For each task of the next observation whether it may wait for services.
+    background: Vec<bool>,
     /// What happened since the last interval, in words.
     happened: BTreeMap<Subject, String>,
 }
@@ -167,9 +167,10 @@ impl Notices {
         }
     }
 
-    /// Who is all background work may wait and be held back from now on: that is no fault, somebody asked for it.
-    pub fn let_wait(&mut self, background: Option<&Scope>) {
-        self.background = background.cloned();
+    /// Whose tasks are all background work may wait and be held back: that is no fault, somebody asked for it. Said of each task of the
+    /// observation that is judged next.
+    pub fn let_wait(&mut self, background: &[bool]) {
+        background.clone_into(&mut self.background);
     }
 
     /// What there is to tell after an interval. Without owners only what the loop knows is judged: promises, and what
@@ -207,18 +208,17 @@ impl Notices {
     }
 
     /// Owners whose tasks are all background work, by number.
-    fn may_wait(&self, seen: &Observation, owners: &Owners) -> BTreeSet<u32> {
-        let Some(background) = &self.background else { return BTreeSet::new() };
+    fn may_wait(&self, owners: &Owners) -> BTreeSet<u32> {
         let (mut all, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for (task, owner) in seen.tasks.iter().zip(&owners.of_task) {
+        for (may_wait, owner) in self.background.iter().zip(&owners.of_task) {
             let Some(owner) = owner else { continue };
-            if background.has(task, seen) { &mut all } else { &mut others }.insert(*owner);
+            if *may_wait { &mut all } else { &mut others }.insert(*owner);
         }
         &all - &others
     }
 
     fn judge_host(&mut self, seen: &Observation, owners: &Owners, now: &mut Judged) {
-        let may_wait = self.may_wait(seen, owners);
+        let may_wait = self.may_wait(owners);
         let part = 1.0 - (-seen.interval_s / SMOOTH_S).exp();
         self.busy += part * (seen.host.busy_pct - self.busy);
         let mut averages = BTreeMap::new();
@@ -232,9 +232,11 @@ impl Notices {
             mean.throttled += part * (throttled - mean.throttled);
             averages.insert(owner.number, mean);
             let title = owner.key.title();
-            let judged_at_all = !may_wait.contains(&owner.number);
+            let may_wait = may_wait.contains(&owner.number);
+            let in_words =
+                |words| if may_wait { "it is background work, which may wait".to_owned() } else { words };
             let starves = |share: f64, least: f64| {
-                judged_at_all
+                !may_wait
                     && mean.wait > least
                     && mean.wait > share * (mean.wait + mean.cpu)
                     && !mean.is_held_back(0.1, 5.0)
@@ -242,14 +244,14 @@ impl Notices {
             };
             let words = format!("waits {:.0} % and runs {:.0} % of one CPU", mean.wait, mean.cpu);
             let judged = Seen { bad: starves(0.5, 20.0), good: !starves(0.35, 15.0) };
-            judge_worst(now, ("starved", title.clone()), (judged, words));
+            judge_worst(now, ("starved", title.clone()), (judged, in_words(words)));
             let words = format!(
                 "its limit holds it back {:.0} %, it runs {:.0} % of one CPU",
                 mean.throttled, mean.cpu
             );
-            let held_back = |share: f64, least: f64| judged_at_all && mean.is_held_back(share, least);
+            let held_back = |share: f64, least: f64| !may_wait && mean.is_held_back(share, least);
             let judged = Seen { bad: held_back(1.0 / 3.0, 10.0), good: !held_back(0.15, 7.0) };
-            judge_worst(now, ("throttled", title), (judged, words));
+            judge_worst(now, ("throttled", title), (judged, in_words(words)));
         }
         self.averages = averages;
         if let Some(steal) = seen.host.steal_pct {

@@ -91,13 +91,15 @@ impl Promises {
     pub fn document(&self) -> Value {
         let of = |kinds: &[Kind]| -> Vec<Value> {
             let some = self.0.iter().filter(|((kind, _), _)| kinds.contains(kind));
-            some.map(|((_, name), course)| {
+            some.map(|((kind, name), course)| {
+                let kind = if *kind == Kind::Service { "service" } else { "guarantee" };
                 let moments = course.moments.iter().map(|(at, got, state)| {
                     let state = STATES.iter().position(|one| one == state);
                     json!([at, got.map(|got| (f64::from(got) * 100.0).round() / 100.0), state])
                 });
                 json!({
-                    "name": evenkeel_base::cut(name, 200), "bound": course.bound, "moments": moments.collect::<Vec<_>>(),
+                    "kind": kind, "name": evenkeel_base::cut(name, 200), "bound": course.bound,
+                    "moments": moments.collect::<Vec<_>>(),
                 })
             })
             .collect()

@@ -15,8 +15,7 @@ pub struct TemporaryPin {
     pub id: TaskId,
     /// The affinity as it reads now.
     pub present: CpuSet,
-    /// What is to be written afterwards: all ones where no one asked for less; its own CPUs and its cpuset's where these have none in
-    /// common.
+    /// What is to be written afterwards: all ones where no one asked for less.
     pub original: CpuSet,
 }
 
@@ -65,9 +64,12 @@ impl<K: Kernel> Actuator<K> {
         let mut lines = Vec::new();
         for &id in tasks {
             let Ok((index, present, widest)) = self.lendable(id) else { continue };
-            let Setting::Affinity(original) = attainable(&self.entries[index].original, Some(&widest)) else {
+            // Of a task whose CPUs are not in its cpuset the kernel takes no mask without others, and nobody asked for those.
+            let as_found = self.entries[index].original.clone();
+            let Setting::Affinity(original) = as_found.clone() else { continue };
+            if attainable(&as_found, Some(&widest)) != as_found {
                 continue;
-            };
+            }
             lines.push((index, present.intersection(cpus)));
             lent.push(TemporaryPin { id, present, original });
         }

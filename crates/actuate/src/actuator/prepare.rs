@@ -174,7 +174,7 @@ impl<K: Kernel> Actuator<K> {
         let known = sched.is_some() || self.index.contains_key(&(target.clone(), Knob::Affinity));
         let (facts, policy) = if known {
             // Its identity was looked at when it was first touched: now a cheaper look is enough.
-            guard::process(id).map_err(Verdict::Refused)?;
+            guard::process(id, self.kernel.own_process()).map_err(Verdict::Refused)?;
             if !self.kernel.is_alive(id).map_err(verdict)? {
                 return Err(Verdict::Gone);
             }
@@ -187,7 +187,7 @@ impl<K: Kernel> Actuator<K> {
             if facts.id != id {
                 return Err(Verdict::Gone);
             }
-            guard::process(id).map_err(Verdict::Refused)?;
+            guard::process(id, self.kernel.own_process()).map_err(Verdict::Refused)?;
             if facts.kernel_thread {
                 return Err(Verdict::Refused("a kernel thread".to_owned()));
             }

@@ -2,7 +2,7 @@
 // The page of the loop: promises, changes in force and what is known of their effect. Names are set as text, never as markup.
 
 /// How promises stood, look by look.
-function record(title, list, unit, states) {
+function record(list, unit, states) {
   const kinds = { kept: 'good', 'at risk': 'wait', broken: 'steal', refused: 'steal' };
   // The worse, the taller: colours alone would not tell everybody.
   const heights = { kept: 4, 'at risk': 7, broken: 10, refused: 10 };
@@ -17,7 +17,7 @@ function record(title, list, unit, states) {
       strip.append(s('rect', { x: from, y: 10 - (heights[states[row[2]]] ?? 2), width: at + 1 - from, height: heights[states[row[2]]] ?? 2, class: kinds[states[row[2]]] || 'unknown', fill: 'currentColor' }, s('title', {}, `${time(rows[from][0])} to ${time(row[0])}: ${states[row[2]]}`)));
       from = at + 1;
     });
-    return h('section', {}, h('h3', {}, `${title} ${brief(one.name)}`), h('p', { class: 'sub' }, words + '.'), strip, h('div', { class: 'legend blocks' }, Object.entries(kinds).map(([state, kind]) => h('span', { class: kind }, h('i', {}), state)), h('span', { class: 'unknown' }, 'grey: not judged; the worse, the taller')),
+    return h('section', {}, h('h3', {}, `${one.kind === 'service' ? 'Service' : 'Guarantee'} ${brief(one.name)}`), h('p', { class: 'sub' }, words + '.'), strip, h('div', { class: 'legend blocks' }, Object.entries(kinds).map(([state, kind]) => h('span', { class: kind }, h('i', {}), state)), h('span', { class: 'unknown' }, 'grey: not judged; the worse, the taller')),
       chart(rows.map(row => [row[0], row[1], one.bound]), [[1, unit[0], 'cpu'], [2, unit[2], 'hold']], unit[1], 120));
   });
 }
@@ -31,7 +31,7 @@ function promisesPart(loop, promises) {
     loop.services.map(one => h('tr', {}, h('td', { class: 'name' }, brief(one.name)), h('td', { class: one.state === 'broken' ? 'steal' : null }, none(one.state)), cell(one.p99_ms, 3),
       cell(one.bound_ms, 3), cell(one.limit_ms, 3), cell(one.default_p99_ms, 3), h('td', { class: 'n' }, String(none(one.waits))), h('td', { class: 'n' }, String(none(one.tasks))))))] : [];
   return [h('h2', {}, 'Guarantees'), guarantees, services, promises && (promises.guarantees.length || promises.services.length) ? [h('h2', {}, 'How they stood, the last quarter of an hour'),
-    record('Guarantee', promises.guarantees, ['got', 'percent of one CPU', 'promised'], promises.states), record('Service', promises.services, ['wait p99', 'ms', 'bound'], promises.states)] : []];
+    record(promises.guarantees, ['got', 'percent of one CPU', 'promised'], promises.states), record(promises.services, ['wait p99', 'ms', 'bound'], promises.states)] : []];
 }
 
 /// A value without the property's name, which has a column of its own.

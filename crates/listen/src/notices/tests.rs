@@ -96,26 +96,42 @@ fn background_work_may_wait_and_be_held_back() {
     }
     (seen.tasks[1].wait_pct, seen.groups[1].throttled_pct) = (Some(60.0), Some(60.0));
     // What shares its cgroup with others does not stand for them.
-    seen.tasks[2].comm = "batch".to_owned();
-    let id = |pid| TaskId { tgid: pid, tid: pid, start_time: 0 };
-    seen.tasks.push(TaskView { group: Some(2), ..TaskView::of(id(4), "") });
-    seen.tasks[0].id = id(5); // Pid 1 belongs to no scope.
-    let told = |background: &[&str]| {
+    let id = TaskId { tgid: 4, tid: 4, start_time: 0 };
+    seen.tasks.push(TaskView { group: Some(2), ..TaskView::of(id, "") });
+    let told = |background: &[bool]| {
         let (mut owners, mut notices) = (Owners::default(), Notices::default());
-        let scope = Scope::parse(background).unwrap();
-        notices.let_wait((!background.is_empty()).then_some(&scope));
-        let mut told = Vec::new();
+        let mut told = BTreeSet::new();
         for _ in 0..90 {
             owners.observe(&seen);
-            told.extend(notices.judge(&seen, Some(&owners), &[]));
+            notices.let_wait(background);
+            told.extend(notices.judge(&seen, Some(&owners), &[]).into_iter().map(|one| (one.kind, one.what)));
         }
-        told.into_iter().map(|notice| (notice.kind, notice.what)).collect::<BTreeSet<_>>()
+        told
     };
     let [starved, throttled, mixed] = [("starved", "/s0"), ("throttled", "/s1"), ("starved", "/s2")]
         .map(|(kind, who)| (kind, who.to_owned()));
     assert_eq!(told(&[]), [starved, mixed.clone(), throttled.clone()].into());
-    assert_eq!(told(&["cgroup:/s0", "comm:^batch$"]), [mixed.clone(), throttled].into());
-    assert_eq!(told(&["cgroup:/s0", "cgroup:/s1"]), [mixed].into());
+    assert_eq!(told(&[true, false, true, false]), [mixed.clone(), throttled].into());
+    assert_eq!(told(&[true, true, false, false]), [mixed].into());
+}
+
+#[test]
+fn who_becomes_background_work_is_no_more_starved_for_that_reason() {
+    let mut seen = labelled::host(2, 1);
+    (seen.interval_s, seen.host.busy_pct) = (1.0, 200.0);
+    (seen.tasks[0].cpu_pct, seen.tasks[0].wait_pct) = (5.0, Some(90.0));
+    let (mut owners, mut notices) = (Owners::default(), Notices::default());
+    let mut told = Vec::new();
+    for second in 0..400 {
+        owners.observe(&seen);
+        notices.let_wait(if (100..250).contains(&second) { &[true] } else { &[] });
+        let new = notices.judge(&seen, Some(&owners), &[]);
+        told.extend(new.into_iter().map(|notice| (second, notice.over, notice.words)));
+    }
+    let [begun, over, again] = &told[..] else { panic!("{told:?}") };
+    assert!(begun.0 < 100 && !begun.1 && begun.2.starts_with("waits "), "{told:?}");
+    assert_eq!((over.1, &*over.2), (true, "it is background work, which may wait"));
+    assert!((100..250).contains(&over.0) && again.0 >= 309 && !again.1, "{told:?}");
 }
 
 #[test]
