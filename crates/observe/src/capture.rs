@@ -26,6 +26,7 @@ use evenkeel_linux::sysfs::{CPU_DIR, NODE_DIR};
 use evenkeel_linux::{ReadError, Root, cmdline, sys};
 use serde_json::json;
 
+use crate::facts::FAIR_SERVER_DIR;
 use crate::kernel::{INSTANT_FILE, instant};
 use crate::on_demand::{DEFAULT_SLICE_FILE, SCHED_FILE, format_sched};
 use crate::runtimes::{Endpoints, FACTS_FILE, ask_once};
@@ -271,6 +272,7 @@ impl Tree<'_> {
             for name in PER_CPU {
                 self.copy(&format!("{CPU_DIR}/cpu{cpu}/{name}"))?;
             }
+            self.copy(&format!("{FAIR_SERVER_DIR}/cpu{cpu}/runtime"))?;
             let cache = format!("{CPU_DIR}/cpu{cpu}/cache");
             for index in self.numbered(&cache, "index") {
                 for name in PER_CACHE {
@@ -381,5 +383,29 @@ impl Tree<'_> {
         self.written.files += 1;
         self.written.bytes += text.len() as u64;
         written.map_err(|error| CaptureError::Write { path, error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{FactsOptions, read_facts, tests::tree};
+
+    #[test]
+    fn deadline_servers_of_a_captured_tree_are_those_of_the_host() {
+        let (_host, host) = tree(&[
+            ("sys/devices/system/cpu/cpu0/topology/core_id", "0\n"),
+            ("sys/devices/system/cpu/cpu1/topology/core_id", "1\n"),
+            ("sys/kernel/debug/sched/fair_server/cpu0/runtime", "50000000\n"),
+            ("sys/kernel/debug/sched/fair_server/cpu1/runtime", "0\n"),
+        ]);
+        let dir = tempfile::tempdir().unwrap();
+        let mut written = Captured::default();
+        let mut tree = Tree { host: &host, dir: dir.path().to_owned(), written: &mut written };
+        tree.machine().unwrap();
+        let [captured, own] = [&Root::at(dir.path()), &host]
+            .map(|root| read_facts(root, &FactsOptions::default()).fair_server_off);
+        assert_eq!(captured.get().unwrap().to_string(), "1");
+        assert_eq!(captured, own);
     }
 }

@@ -62,11 +62,13 @@ pub fn read_facts(root: &Root, options: &FactsOptions) -> HostFacts {
     }
 }
 
+/// Deadline servers of ordinary tasks, a directory for each CPU.
+pub(crate) const FAIR_SERVER_DIR: &str = "sys/kernel/debug/sched/fair_server";
+
 fn read_fair_server_off(root: &Root) -> Result<CpuSet, ReadError> {
-    let dir = "sys/kernel/debug/sched/fair_server";
     let mut off = CpuSet::new();
-    for cpu in root.numbered(dir, "cpu")? {
-        if root.parse(format!("{dir}/cpu{cpu}/runtime"), cgroupfs::parse_number)? == 0 {
+    for cpu in root.numbered(FAIR_SERVER_DIR, "cpu")? {
+        if root.parse(format!("{FAIR_SERVER_DIR}/cpu{cpu}/runtime"), cgroupfs::parse_number)? == 0 {
             off.insert(cpu);
         }
     }
