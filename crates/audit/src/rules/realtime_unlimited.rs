@@ -39,24 +39,28 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         None => "kernel.sched_rt_runtime_us is -1 (no limit)".to_owned(),
     };
     let has_server = is_since(input, FAIR_SERVER) == Some(true);
-    let is_off = |cpu: u32| input.facts.fair_server_off.ok().is_some_and(|off| off.contains(cpu));
-    let off: CpuSet = greedy.iter().filter_map(|task| task.cpu).filter(|&cpu| is_off(cpu)).collect();
+    let switched_off = input.facts.fair_server_off.get();
+    // `None` where any is not known.
+    let cpus: Option<CpuSet> = greedy.iter().map(|task| task.cpu).collect();
+    let is_off = |cpu: &u32| switched_off.as_ref().is_ok_and(|off| off.contains(*cpu));
+    let off: CpuSet = greedy.iter().filter_map(|task| task.cpu).filter(is_off).collect();
     let under_bpf = matches!(input.facts.sched_ext.ok(), Some(Some(_)));
     let left = format!("chrt --other -p 0 {}   # or give it a CPU of its own: isolcpus", first.id.tid);
     let (server, severity, consequence, fix) = if has_server && off.is_empty() && !under_bpf {
         let consequence = "ordinary tasks of that CPU run in what real-time leaves, and otherwise in what their deadline server has: 5 % \
                            of the CPU unless set otherwise";
-        (
-            "; each CPU has a deadline server for ordinary tasks (Linux 6.12)".to_owned(),
-            Severity::Info,
-            consequence,
-            left,
-        )
+        let is_on = match (&switched_off, cpus) {
+            (Err(reason), _) => format!("is on unless switched off (not read: {reason})"),
+            (Ok(_), None) => "is on unless switched off (not all of these CPUs are known)".to_owned(),
+            (Ok(_), Some(cpus)) => format!("is on for CPU {cpus}"),
+        };
+        let server = format!("; the deadline server for ordinary tasks (Linux 6.12) {is_on}");
+        (server, Severity::Info, consequence, left)
     } else {
         let server = match (has_server, under_bpf) {
             (false, _) => String::new(),
             (true, true) => {
-                "; a BPF scheduler is in charge, whose tasks the deadline server does not serve".to_owned()
+                "; a BPF scheduler is in charge, whose tasks the deadline server may not serve".to_owned()
             }
             (true, false) => format!("; the deadline server for ordinary tasks is off on CPU {off}"),
         };
@@ -70,7 +74,11 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             }
         };
         let severity = if limit.is_some() && !has_server { Severity::Info } else { Severity::Warning };
-        let consequence = "ordinary tasks of that CPU run only in what real-time leaves; kernel threads bound there may starve";
+        let consequence = if has_server && off.is_empty() {
+            "ordinary tasks of that CPU may run only in what real-time leaves; kernel threads bound there may starve"
+        } else {
+            "ordinary tasks of that CPU run only in what real-time leaves; kernel threads bound there may starve"
+        };
         (server, severity, consequence, format!("{left}{}{set_limit}", on.collect::<String>()))
     };
     let finding = rule.fail(
@@ -124,16 +132,27 @@ mod tests {
             (finding.severity, finding.evidence, finding.consequence.unwrap(), finding.fix.unwrap())
         };
         // Where debugfs cannot be read, the server is taken to be on, as the kernel has it.
-        for off in [Known::default(), Known::Value(CpuSet::new()), Known::Value(CpuSet::single(0))] {
+        let unread = " is on unless switched off (not read: fair_server: permission denied (os error 13))";
+        for (off, says) in [
+            (World::denied("fair_server"), unread),
+            (Known::Value(CpuSet::new()), " is on for CPU 1"),
+            (Known::Value(CpuSet::single(0)), " is on for CPU 1"),
+        ] {
             world.facts.fair_server_off = off;
             let (severity, evidence, consequence, fix) = found(&world);
             assert_eq!(severity, Severity::Info);
-            assert!(
-                evidence.ends_with("each CPU has a deadline server for ordinary tasks (Linux 6.12)"),
-                "{evidence}"
-            );
+            let says = format!("; the deadline server for ordinary tasks (Linux 6.12){says}");
+            assert!(evidence.ends_with(&says), "{evidence}");
             assert!(!consequence.contains("starve") && !fix.contains("sysctl"), "{consequence} {fix}");
         }
+        world.observation.tasks[0].cpu = None;
+        let (severity, evidence, ..) = found(&world);
+        assert_eq!(severity, Severity::Info);
+        assert!(
+            evidence.ends_with(" is on unless switched off (not all of these CPUs are known)"),
+            "{evidence}"
+        );
+        world.observation.tasks[0].cpu = Some(1);
         world.facts.fair_server_off = Known::Value(CpuSet::single(1));
         for limit in [None, Some(950_000)] {
             world.facts.rt_runtime_usec = Known::Value(limit);
@@ -144,6 +163,9 @@ mod tests {
         }
         world.facts.fair_server_off = Known::default();
         world.facts.sched_ext = Known::Value(Some("lavd".into()));
-        assert_eq!(found(&world).0, Severity::Warning);
+        let (severity, evidence, consequence, _) = found(&world);
+        assert_eq!(severity, Severity::Warning);
+        // Later kernels have a server for its tasks, too, which is not looked at.
+        assert!(evidence.ends_with(" may not serve") && consequence.contains(" may run only "), "{evidence}");
     }
 }
