@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_base::facts::Unknown;
-use evenkeel_base::{Observation, TaskView};
+use evenkeel_base::{CpuSet, Observation, TaskView};
 
 use crate::view::busy_by_cpu;
 use crate::{Finding, Input, Rule, Severity};
@@ -31,7 +31,7 @@ const REMOTE: f64 = 0.3;
 /// Memory below which the caches hold most of it anyway.
 const MIN_BYTES: u64 = 64 << 20;
 
-/// Memory of a process that fits no node may be so much more remote than with its pages taking turns on all nodes, which is
+/// Memory of a process that fits neither node that is tried may be so much more remote than with its pages taking turns on all nodes, which is
 /// what the fix does.
 const INTERLEAVED: f64 = 0.1;
 
@@ -76,25 +76,40 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         return Ok(vec![rule.pass("host", "one NUMA node")]);
     }
     let all = processes(input.observation);
-    let busy = busy_by_cpu(input.observation);
     let (mut findings, mut looked_at) = (Vec::new(), 0);
     for (tgid, process) in &all {
-        let Some((&home, &home_pct)) = process.by_node.iter().max_by(|a, b| a.1.total_cmp(b.1)) else {
+        let Some((&home, _)) = process.by_node.iter().max_by(|a, b| a.1.total_cmp(b.1)) else {
             continue;
         };
-        let Some(node) = topology.nodes.iter().find(|node| node.node == home) else { continue };
-        let mut cpus = node.cpus.intersection(&topology.online).difference(&topology.isolated);
-        // Its cgroup may not have all of them, and others use them, too.
-        if let Some(own) = input.observation.group_of(process.main).and_then(|group| group.cpuset.as_ref()) {
-            cpus = cpus.intersection(own);
-        }
-        let room = 100.0 * cpus.len() as f64;
-        let used: f64 = cpus.iter().filter_map(|cpu| busy.get(&cpu)).sum();
-        let others = (used - home_pct).max(0.0);
-        let fits = process.cpu_pct <= (FITS * room).min(room - others);
         let subject = format!("process {tgid} ({})", process.main.comm);
-        let spread = 1.0 - process.part(home);
-        if fits && spread >= SPREAD {
+        let mut unknown = |reason: String| findings.push((process.cpu_pct, rule.unknown(&subject, reason)));
+        let bytes = memory(input, *tgid).unwrap_or_else(|reason| {
+            unknown(reason.to_string());
+            None
+        });
+        looked_at += usize::from(bytes.is_some());
+        let bytes = bytes.map(Vec::as_slice).unwrap_or_default();
+        let total: u64 = bytes.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n));
+        let remote: f64 = if total < MIN_BYTES {
+            0.0
+        } else {
+            bytes.iter().map(|(node, n)| *n as f64 / total as f64 * (1.0 - process.part(*node))).sum()
+        };
+        let is_spread = 1.0 - process.part(home) >= SPREAD;
+        if !is_spread && remote < REMOTE {
+            continue;
+        }
+        let mut tried = vec![home];
+        tried
+            .extend(bytes.iter().max_by_key(|(_, n)| *n).map(|(node, _)| *node).filter(|&node| node != home));
+        let room = match room(input, process, &tried) {
+            Ok(room) => room,
+            Err(cpus) => {
+                unknown(format!("busy time of CPUs {cpus} not read: it may fit their node"));
+                continue;
+            }
+        };
+        if let Some((node, cpus)) = room.as_ref().filter(|_| is_spread) {
             let where_: Vec<String> =
                 process.by_node.iter().map(|(node, pct)| format!("node {node}: {pct:.0} %")).collect();
             findings.push((
@@ -102,7 +117,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 rule.fail(
                     &subject,
                     format!(
-                        "{:.0} % CPU, last on {}; it would fit node {home} ({cpus})",
+                        "{:.0} % CPU, last on {}; it would fit node {node} ({cpus})",
                         process.cpu_pct,
                         where_.join(", ")
                     ),
@@ -111,32 +126,37 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 ),
             ));
         }
-        let bytes = match memory(input, *tgid) {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => continue,
-            Err(reason) => {
-                findings.push((process.cpu_pct, rule.unknown(&subject, reason.to_string())));
-                continue;
-            }
-        };
-        looked_at += 1;
-        let total: u64 = bytes.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n));
-        if total < MIN_BYTES {
-            continue;
-        }
-        let remote: f64 =
-            bytes.iter().map(|(node, n)| *n as f64 / total as f64 * (1.0 - process.part(*node))).sum();
-        let least = if fits { REMOTE } else { 1.0 - 1.0 / nodes as f64 + INTERLEAVED };
+        let least = if room.is_some() { REMOTE } else { 1.0 - 1.0 / nodes as f64 + INTERLEAVED };
         if remote < least {
             continue;
         }
-        let away: Vec<String> =
-            bytes.iter().filter(|(n, _)| *n != home).map(|(n, _)| n.to_string()).collect();
         let where_: Vec<String> = bytes.iter().map(|(n, b)| format!("node {n}: {} MiB", b >> 20)).collect();
         let balancing = match input.facts.numa_balancing.ok() {
             Some(true) => "; kernel.numa_balancing is on and may move it in time",
             Some(false) => "; kernel.numa_balancing is off",
             None => "",
+        };
+        let fix = match &room {
+            Some((node, cpus)) => {
+                let away: Vec<String> =
+                    bytes.iter().filter(|(n, _)| n != node).map(|(n, _)| n.to_string()).collect();
+                let move_it = match away.is_empty() {
+                    true => String::new(),
+                    false => format!(
+                        " && migratepages {tgid} {} {node}   # migratepages: package numactl",
+                        away.join(",")
+                    ),
+                };
+                format!("taskset -apc {cpus} {tgid}{move_it}")
+            }
+            None => {
+                let tried: Vec<String> = tried.iter().map(|node| format!("node {node}")).collect();
+                format!(
+                    "# it does not fit {} with what else runs there: interleave its memory at the next start: numactl --interleave=all COMMAND\n\
+                     sysctl kernel.numa_balancing=1",
+                    tried.join(" or ")
+                )
+            }
         };
         findings.push((
             process.cpu_pct,
@@ -148,17 +168,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                     where_.join(", ")
                 ),
                 "each cache miss to a remote node takes 1.5 to 2 times as long",
-                if fits {
-                    format!(
-                        "taskset -apc {cpus} {tgid} && migratepages {tgid} {} {home}   # migratepages: package numactl",
-                        away.join(",")
-                    )
-                } else {
-                    format!(
-                        "# it does not fit node {home} with what else runs there: interleave its memory at the next start: numactl --interleave=all COMMAND\n\
-                         sysctl kernel.numa_balancing=1"
-                    )
-                },
+                fix,
             ),
         ));
     }
@@ -167,10 +177,36 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     Ok(rule.or_pass(
         findings,
         format!(
-            "{} busy processes on {nodes} nodes; memory of {looked_at} looked at, next to them",
+            "busy processes: {}, on {nodes} nodes; memory of {looked_at} looked at, none more remote than it has to be",
             all.len()
         ),
     ))
+}
+
+/// The first of these nodes that a process fits next to others, and the CPUs that it may use there; `Err` with those of which no
+/// busy time was read.
+fn room(input: &Input<'_>, process: &Process<'_>, nodes: &[u32]) -> Result<Option<(u32, CpuSet)>, CpuSet> {
+    let topology = &input.observation.topology;
+    let busy = busy_by_cpu(input.observation);
+    for &node in nodes {
+        let Some(view) = topology.nodes.iter().find(|view| view.node == node) else { continue };
+        let mut cpus = view.cpus.intersection(&topology.online).difference(&topology.isolated);
+        // Its cgroup may not have all of them, and others use them, too.
+        if let Some(own) = input.observation.group_of(process.main).and_then(|group| group.cpuset.as_ref()) {
+            cpus = cpus.intersection(own);
+        }
+        let unread: CpuSet = cpus.iter().filter(|cpu| !busy.contains_key(cpu)).collect();
+        if !unread.is_empty() {
+            return Err(unread);
+        }
+        let room = 100.0 * cpus.len() as f64;
+        let used: f64 = cpus.iter().filter_map(|cpu| busy.get(&cpu)).sum();
+        let others = (used - process.by_node.get(&node).copied().unwrap_or(0.0)).max(0.0);
+        if process.cpu_pct <= (FITS * room).min(room - others) {
+            return Ok(Some((node, cpus)));
+        }
+    }
+    Ok(None)
 }
 
 /// Memory of a process; `None` when it was not among those looked at.
@@ -193,7 +229,12 @@ mod tests {
         let mut world = World::numa(2, 4);
         world.task("db", 90.0).cpu(1);
         world.memory(100, &[(0, 1 << 30), (1, 1 << 20)]);
-        assert_eq!(world.only("numa-task").status, Status::Pass);
+        let finding = world.only("numa-task");
+        assert_eq!(finding.status, Status::Pass);
+        assert!(
+            finding.evidence.ends_with(" 1 looked at, none more remote than it has to be"),
+            "{finding:?}"
+        );
     }
 
     #[test]
@@ -267,6 +308,39 @@ mod tests {
         world.memory(100, &[(1, 1 << 30)]);
         let fix = world.only("numa-task").fix.unwrap();
         assert!(fix.starts_with("# it does not fit node 0 ") && fix.contains("--interleave=all"), "{fix}");
+    }
+
+    #[test]
+    fn the_node_with_its_memory_is_tried_where_its_own_has_no_room() {
+        let mut world = World::numa(2, 4);
+        let group = world.group("/db", 1024);
+        world.task("db", 90.0).cpu(1).in_group(group);
+        world.observation.groups[group as usize].cpuset = Some("1,4-7".parse().unwrap());
+        world.memory(100, &[(0, 1 << 20), (1, 1 << 30)]);
+        let fix = world.only("numa-task").fix.unwrap();
+        assert!(fix.starts_with("taskset -apc 4-7 100 && migratepages 100 0 1 "), "{fix}");
+        world.memory(100, &[(1, 1 << 30)]);
+        assert_eq!(world.only("numa-task").fix.unwrap(), "taskset -apc 4-7 100", "nothing is to be moved");
+        world.observation.groups[group as usize].cpuset = Some("1,4".parse().unwrap());
+        let fix = world.only("numa-task").fix.unwrap();
+        assert!(fix.starts_with("# it does not fit node 0 or node 1 with "), "{fix}");
+    }
+
+    #[test]
+    fn a_cpu_whose_busy_time_is_not_read_is_not_idle() {
+        let mut world = World::numa(2, 4);
+        world.task("web", 90.0).cpu(1);
+        world.thread(100, "web", 80.0).cpu(6);
+        world.busy(&[0.0, 90.0, 0.0]);
+        let finding = world.only("numa-task");
+        assert_eq!(finding.status, Status::Unknown);
+        assert!(finding.evidence.starts_with("busy time of CPUs 3 not read"), "{}", finding.evidence);
+        world.observation.tasks[1].cpu = Some(2);
+        assert_eq!(
+            world.only("numa-task").status,
+            Status::Pass,
+            "it is on one node, whatever the others use"
+        );
     }
 
     #[test]
