@@ -52,8 +52,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         consequence.push(format!("{extra} stay idle unless something is pinned there"));
     }
     let possible = expected.intersection(&topology.present);
-    let fix = if topology.present.is_subset(expected) {
-        "# correct the policy, which expects all CPUs of this host to be isolated: none is left for the system"
+    // Those that are off run nothing for the system.
+    let fix = if topology.online.is_subset(expected) {
+        "# correct the policy, which expects all CPUs that are online to be isolated: none is left for the system"
             .to_owned()
     } else if possible != *expected {
         let present = &topology.present;
@@ -104,6 +105,11 @@ mod tests {
     #[test]
     fn no_fix_isolates_every_cpu() {
         let fix = World::new(4).expect("isolated = '0-3'").only("isolated-as-expected").fix.unwrap();
+        assert!(fix.contains("correct the policy") && !fix.contains("reboot"), "{fix}");
+        // SMT is off.
+        let mut world = World::new(8).expect("isolated = '0-3'");
+        world.topology().online = "0-3".parse().unwrap();
+        let fix = world.only("isolated-as-expected").fix.unwrap();
         assert!(fix.contains("correct the policy") && !fix.contains("reboot"), "{fix}");
     }
 
