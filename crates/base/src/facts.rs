@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::CpuSet;
+use crate::cpuset::MAX_CPU;
 
 /// A fact, or the reason why it is not known (a path and the system's error).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,45 +126,70 @@ impl KernelParams {
         self.values(name).next_back()
     }
 
-    /// The values of `isolcpus=` that the kernel took, in order. Each sets the CPUs of its flags, `domain` where it has none; one
-    /// that names other CPUs for a flag than the first is refused as a whole. `nohz` is what `nohz_full=` sets, too
-    /// (`housekeeping_setup` in the kernel's `kernel/sched/isolation.c`).
+    /// The values of `isolcpus=` that the kernel took, in order.
     pub fn isolcpus(&self) -> Vec<&str> {
+        self.isolations().into_iter().filter(|of| of.name == "isolcpus").map(|of| of.value).collect()
+    }
+
+    /// CPUs that the kernel keeps out of this, a flag of `isolcpus=`: `domain`, `managed_irq` or `nohz`.
+    pub fn isolated_from(&self, flag: &str) -> CpuSet {
+        let all = self.isolations().into_iter().find(|of| of.flags.contains(&flag));
+        all.map(|of| of.cpus).unwrap_or_default()
+    }
+
+    /// What the kernel took of `isolcpus=` and `nohz_full=`, in order. Each sets the CPUs of its flags, `domain` where it has none;
+    /// one that names other CPUs for a flag than the first is refused as a whole. `nohz` is what `nohz_full=` sets, too
+    /// (`housekeeping_setup` in the kernel's `kernel/sched/isolation.c`). Before Linux 5.18 there is one list for all flags: what
+    /// comes after the first with other CPUs is refused there, also for other flags.
+    fn isolations(&self) -> Vec<Isolation<'_>> {
         const FLAGS: [&str; 3] = ["domain", "managed_irq", "nohz"];
-        let (mut set, mut taken) = (Vec::<(&str, &str)>::new(), Vec::new());
+        let mut taken = Vec::<Isolation<'_>>::new();
         for (name, value) in &self.params {
             let value = value.as_deref().unwrap_or("");
-            let (mut flags, mut cpus) = match name.as_str() {
-                "isolcpus" => (Vec::new(), value),
-                "nohz_full" => (vec!["nohz"], value),
+            let mut flags = match name.as_str() {
+                "isolcpus" => Vec::new(),
+                "nohz_full" => vec!["nohz"],
                 _ => continue,
             };
-            while let Some((flag, rest)) = cpus.split_once(',')
+            let (mut list, mut is_legal) = (value, true);
+            while name == "isolcpus"
+                && let Some((flag, rest)) = list.split_once(',')
                 && flag.starts_with(|c: char| c.is_ascii_alphabetic())
             {
+                is_legal &= flag.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
                 flags.push(flag);
-                cpus = rest;
+                list = rest;
             }
             flags.retain(|flag| FLAGS.contains(flag));
             if flags.is_empty() {
                 flags.push("domain");
             }
-            let refused = |flag: &&str| set.iter().any(|(of, first)| of == flag && !are_same(first, cpus));
-            if cpus.is_empty() || flags.iter().any(refused) {
-                continue;
-            }
-            set.extend(flags.into_iter().map(|flag| (flag, cpus)));
-            if name == "isolcpus" {
-                taken.push(value);
+            let Some(cpus) = boot_list(list).filter(|_| is_legal) else { continue };
+            let refuses =
+                |of: &Isolation<'_>| of.cpus != cpus && flags.iter().any(|flag| of.flags.contains(flag));
+            if !taken.iter().any(refuses) {
+                taken.push(Isolation { name, value, flags, cpus });
             }
         }
         taken
     }
 }
 
-/// Whether two lists name the same CPUs; those that are no lists here, such as `1-N`, when they are the same text.
-fn are_same(one: &str, other: &str) -> bool {
-    one == other || one.parse::<CpuSet>().is_ok_and(|one| other.parse::<CpuSet>() == Ok(one))
+/// A parameter that the kernel took, by which it keeps CPUs free of something.
+struct Isolation<'a> {
+    name: &'a str,
+    value: &'a str,
+    flags: Vec<&'a str>,
+    cpus: CpuSet,
+}
+
+/// CPUs of a list of the command line, where `N` is the last one and `all` is all; `None` where the kernel finds no CPU in it.
+fn boot_list(text: &str) -> Option<CpuSet> {
+    let items = text.split(',').filter(|item| !item.is_empty());
+    let items: Vec<_> =
+        items.map(|item| if item.eq_ignore_ascii_case("all") { "0-N" } else { item }).collect();
+    let cpus: CpuSet = items.join(",").replace('N', &MAX_CPU.to_string()).parse().ok()?;
+    (!cpus.is_empty()).then_some(cpus)
 }
 
 /// A numbered interrupt.

@@ -19,8 +19,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     let irqs = input.facts.irqs.get()?;
     let free = housekeeping(input.observation);
-    let managed =
-        input.facts.cmdline.ok().is_some_and(|c| c.isolcpus().iter().any(|v| v.contains("managed_irq,")));
+    let managed = input.facts.cmdline.ok().map(|cmdline| cmdline.isolated_from("managed_irq"));
     let mut findings = Vec::new();
     for irq in irqs {
         let name = if irq.name.is_empty() { "no handler" } else { &irq.name };
@@ -47,7 +46,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             evidence.push_str(&format!("; allowed on {affinity}"));
         }
         let mut fix = format!("echo {free} > /proc/irq/{}/smp_affinity_list", irq.irq);
-        if !managed {
+        if !managed.as_ref().is_some_and(|cpus| hit.is_subset(cpus)) {
             fix.push_str(
                 "\n# \"Input/output error\": the driver manages it; then boot with isolcpus=managed_irq,domain,CPUS",
             );
@@ -101,6 +100,9 @@ mod tests {
         };
         assert!(!is_advised("isolcpus=managed_irq,domain,2-3 isolcpus=2-3"));
         assert!(is_advised("isolcpus=2-3") && is_advised("isolcpus=2-3 isolcpus=managed_irq,domain,3"));
+        // The interrupt is on CPU 3.
+        assert!(is_advised("isolcpus=managed_irq,2 isolcpus=domain,2-3"));
+        assert!(!is_advised("isolcpus=managed_irq,3 isolcpus=domain,2-3"));
     }
 
     #[test]

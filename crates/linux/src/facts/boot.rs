@@ -61,8 +61,20 @@ mod tests {
             ("nohz_full=2 isolcpus=nohz,domain,3 isolcpus=odd,3", &["odd,3"]),
             ("isolcpus=nohz,2 nohz_full=3", &["nohz,2"]),
             ("isolcpus= isolcpus isolcpus=1-N isolcpus=1-N isolcpus=1", &["1-N", "1-N"]),
+            // Neither of a flag that is none, nor of a list that is none, anything is taken.
+            ("isolcpus=managed-irq,2-3 isolcpus=1", &["1"]),
+            ("isolcpus=3-2 isolcpus=domain isolcpus=2-3", &["2-3"]),
+            ("nohz_full=domain,2 nohz_full=all isolcpus=nohz,1,", &[]),
+            ("isolcpus=1,,2, isolcpus=1-2", &["1,,2,", "1-2"]),
         ] {
             assert_eq!(parse(text).isolcpus(), taken, "{text}");
         }
+    }
+
+    #[test]
+    fn each_flag_has_the_cpus_of_the_first_that_is_taken() {
+        let read = parse("nohz_full=1-3 isolcpus=managed_irq,2-3 isolcpus=1 isolcpus=domain,managed_irq,1");
+        let cpus = ["nohz", "managed_irq", "domain", "odd"].map(|flag| read.isolated_from(flag).to_string());
+        assert_eq!(cpus, ["1-3", "2-3", "1", ""]);
     }
 }
