@@ -62,8 +62,10 @@ struct Cores {
     now: CpuSet,
     /// Whole cores.
     whole: CpuSet,
-    /// CPUs that are left once every sibling is isolated, or off; `None` where these are enough.
-    too_few: Option<usize>,
+    /// CPUs that are left once every sibling is isolated, or off, and how many are wanted; `None` where these are enough.
+    too_few: Option<(usize, usize)>,
+    /// More are wanted than the host has: no list is right.
+    is_hopeless: bool,
 }
 
 impl Cores {
@@ -84,7 +86,7 @@ impl Cores {
         let all = cores.iter().fold(now.clone(), |all, core| all.union(core));
         if is_enough(&all) {
             // Those that are off may be on after the next boot.
-            return Self { now, whole: all.union(&topology.isolated), too_few: None };
+            return Self { now, whole: all.union(&topology.isolated), too_few: None, is_hopeless: false };
         }
         // Cores that are isolated as a whole stay so; the first CPU is the last to be isolated, for it boots the system.
         cores.sort_by_key(|core| (!core.is_subset(&now), std::cmp::Reverse(core.first())));
@@ -95,22 +97,27 @@ impl Cores {
                 whole = more;
             }
         }
-        Self { now, whole, too_few: Some(left(&all)) }
+        let wanted = least_left(input, all.len());
+        Self { now, whole, too_few: Some((left(&all), wanted)), is_hopeless: wanted > topology.online.len() }
     }
 
     fn fix(&self, sibling: u32) -> String {
+        if self.is_hopeless {
+            return "# the policy wants more CPUs for housekeeping than are online: see isolcpus-housekeeping"
+                .to_owned();
+        }
         let boot = fix::boot_isolated(&self.whole, "");
-        let Some(left) = self.too_few else {
+        let Some((left, wanted)) = self.too_few else {
             return format!(
                 "echo 0 > /sys/devices/system/cpu/cpu{sibling}/online   # until the next boot\n{boot}"
             );
         };
-        let left = text::count(left, "CPU");
+        let left =
+            format!("{} would be left for the system (at least {wanted} wanted)", text::count(left, "CPU"));
         let now = &self.now;
         if self.whole.is_empty() {
             return format!(
-                "# with every sibling isolated, or off, {left} would be left for the system, and it cannot be spared a core: give up \
-                 isolation\n{boot}"
+                "# with every sibling isolated, or off, {left}, and no core can be spared: give up isolation\n{boot}"
             );
         }
         let open = now.difference(&self.whole);
@@ -120,7 +127,7 @@ impl Cores {
             format!("; what is pinned to {open} has to move there")
         };
         format!(
-            "# with every sibling isolated, or off, {left} would be left for the system: instead of {now}, isolate the whole cores {}{move_them}\n{boot}",
+            "# with every sibling isolated, or off, {left}: instead of {now}, isolate the whole cores {}{move_them}\n{boot}",
             self.whole
         )
     }
@@ -178,7 +185,12 @@ mod tests {
         assert!(fixes(&World::smt(4).isolated("0-4"))[0].contains("domain,0,2-4,6-7 "));
         // The policy wants more than a core for the system.
         let world = World::smt(4).isolated("1-3").expect("housekeeping = 4");
-        assert!(fixes(&world)[0].contains("domain,2-3,6-7 "));
+        let fix = &fixes(&world)[0];
+        assert!(fix.contains("domain,2-3,6-7 "), "{fix}");
+        assert!(fix.contains("2 CPUs would be left for the system (at least 4 wanted)"), "{fix}");
+        // No isolation is to be given up for what the host does not have.
+        let fix = &fixes(&World::smt(4).isolated("1-3").expect("housekeeping = 100"))[0];
+        assert!(fix.contains("see isolcpus-housekeeping") && !fix.contains("reboot"), "{fix}");
         let alone = fixes(&World::smt(1).isolated("1"));
         assert!(
             alone[0].contains("give up isolation") && alone[0].contains("remove-args=isolcpus"),
