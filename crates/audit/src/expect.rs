@@ -85,6 +85,15 @@ pub struct Ignore {
     pub reason: String,
 }
 
+impl Expectations {
+    /// Whether an isolated CPU was given to a task; `None` where no `[[given]]` names the CPU.
+    pub fn is_given(&self, observation: &Observation, task: &TaskView, cpu: u32) -> Option<bool> {
+        let mut owners = self.given.iter().filter(|given| given.cpus.contains(cpu)).peekable();
+        owners.peek()?;
+        Some(owners.any(|given| given.to.iter().any(|to| to.matches(observation, task))))
+    }
+}
+
 impl Ignore {
     /// Whether this entry is about that finding.
     pub fn matches(&self, rule: &str, subject: &str) -> bool {

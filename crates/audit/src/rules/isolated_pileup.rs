@@ -41,7 +41,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let nearly_idle = free.clone();
         // Each gets a CPU of its own that it was given, and one stays.
         let moved = tasks.iter().filter_map(|task| {
-            let target = task.affinity.as_ref()?.intersection(&free).first()?;
+            let is_others =
+                |cpu: &u32| input.expectations.is_given(input.observation, task, *cpu) == Some(false);
+            let target = task.affinity.as_ref()?.intersection(&free).iter().find(|cpu| !is_others(cpu))?;
             free.remove(target);
             Some(format!("taskset -pc {target} {}   # {}", task.id.tid, excerpt(&task.comm)))
         });
@@ -89,6 +91,16 @@ mod tests {
         }
         let fixes: Vec<_> = world.run("isolated-pileup").into_iter().filter_map(|f| f.fix).collect();
         assert_eq!(fixes, ["taskset -pc 4 100   # poll", "taskset -pc 6 102   # poll"]);
+    }
+
+    #[test]
+    fn none_goes_to_a_cpu_that_was_given_to_others() {
+        let mut world = World::new(5).isolated("2-4").expect("[[given]]\ncpus = '3'\nto = ['comm:^dpdk']");
+        world.busy(&[5.0, 5.0, 100.0, 0.0, 0.0]);
+        for _ in 0..2 {
+            world.task("poll", 50.0).cpu(2).affinity("2-4").wait(50.0);
+        }
+        assert_eq!(world.only("isolated-pileup").fix.unwrap(), "taskset -pc 4 100   # poll");
     }
 
     #[test]

@@ -18,13 +18,10 @@ const KERNEL_THREAD_PCT: f64 = 0.1;
 
 /// Whether the CPU was given to the task; `Err` with the reason when that cannot be told.
 fn is_given(input: &Input<'_>, task: &TaskView, cpu: u32, isolated: &CpuSet) -> Result<bool, String> {
-    let mut owners = input.expectations.given.iter().filter(|given| given.cpus.contains(cpu)).peekable();
-    if owners.peek().is_some() {
-        return Ok(owners.any(|given| given.to.iter().any(|to| to.matches(input.observation, task))));
-    }
-    match &task.affinity {
-        Some(affinity) => Ok(affinity.is_subset(isolated)),
-        None => Err(format!("last ran on isolated CPU {cpu}; its affinity could not be read")),
+    match (input.expectations.is_given(input.observation, task, cpu), &task.affinity) {
+        (Some(is_given), _) => Ok(is_given),
+        (None, Some(affinity)) => Ok(affinity.is_subset(isolated)),
+        (None, None) => Err(format!("last ran on isolated CPU {cpu}; its affinity could not be read")),
     }
 }
 

@@ -64,8 +64,10 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         // The kernel refuses a CPU that its group's cpuset does not have. What has an isolated CPU keeps one, and others stay out.
         let cpuset = input.observation.group_of(task).and_then(|group| group.cpuset.as_ref());
         let is_isolated = |cpu: u32| topology.isolated.contains(cpu);
+        // Whom a CPU was given may sleep now.
+        let is_others = |cpu: u32| input.expectations.is_given(input.observation, task, cpu) == Some(false);
         let suitable = |core: &CpuSet| {
-            let is_alike = core.iter().all(|to| is_isolated(to) == is_isolated(cpu));
+            let is_alike = core.iter().all(|to| is_isolated(to) == is_isolated(cpu) && !is_others(to));
             core.iter().find(|to| is_alike && cpuset.is_none_or(|cpus| cpus.contains(*to)))
         };
         let target = free.iter().enumerate().find_map(|(at, core)| Some((at, suitable(core)?)));
@@ -163,6 +165,21 @@ mod tests {
         assert!(fix("0,2-3,5").starts_with("taskset -pc 2 100 "), "{}", fix("0,2-3,5"));
         assert!(fix("1,4").starts_with("taskset -pc 2 100 "), "{}", fix("1,4"));
         assert!(fix("0,3").starts_with("# no idle core is left that it may use"), "{}", fix("0,3"));
+    }
+
+    #[test]
+    fn no_core_that_was_given_to_others_is_offered() {
+        // Cores are CPUs 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+        let fix = |to: &str| {
+            let given = format!("[[given]]\ncpus = '1-2'\nto = ['{to}']");
+            let mut world = World::smt(4).isolated("0-2,4-6").expect(&given);
+            world.busy(&[100.0, 0.0, 0.0, 0.0, 90.0, 0.0, 0.0, 0.0]);
+            world.task("poll", 100.0).cpu(0).affinity("0");
+            world.only("smt-pinned").fix.unwrap()
+        };
+        assert!(fix("comm:^poll").starts_with("taskset -pc 1 100 "), "{}", fix("comm:^poll"));
+        let none = fix("comm:^dpdk");
+        assert!(none.starts_with("# no idle core is left that it may use"), "{none}");
     }
 
     #[test]
