@@ -359,6 +359,17 @@ impl Kernel for FakeKernel {
             Target::Task(_) | Target::Net(_) | Target::Host => None,
         };
         let is_owned = owner.map(|memory| memory.insert(to.knob(), to.clone())).is_some();
+        // An idle unit and one with a weight are one property of systemd's.
+        if let Target::Group(group) = target
+            && state.until_boot.contains(group)
+            && let Some(memory) = state.owned.get_mut(group)
+        {
+            match to.knob() {
+                Knob::Weight => drop(memory.remove(&Knob::GroupIdle)),
+                Knob::GroupIdle => drop(memory.remove(&Knob::Weight)),
+                _ => {}
+            }
+        }
         // A scheduler of another program's can neither be replaced nor ended.
         if let (Setting::Scheduler(to), HostScheduler::Other(name)) = (to, &state.scheduler) {
             return match to {

@@ -80,6 +80,8 @@ impl Run for RunProgram {
         unsafe { command.pre_exec(move || evenkeel_linux::children::end_with(own, libc::SIGKILL)) };
         let mut child = command
             .args(args)
+            // What went wrong is told by words ([`is_owners_answer`]).
+            .env("LC_ALL", "C")
             // Ctrl-C and `timeout` signal the whole group; an undo must not be hit half-way.
             .process_group(0)
             .stdin(Stdio::null())

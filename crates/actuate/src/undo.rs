@@ -271,7 +271,7 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
         Err(error) => return Some(failed(as_before(), None, error.to_string())),
     };
     let widest = widest(kernel, &entry.target, entry.knob);
-    // The file may have been restored while its owner could not be told, or somebody of ours wrote the same value there.
+    // The file may have been restored while its owner could not be told, or this run wrote there what it had found.
     let is_untold = entry.state == State::Unknown && is_remembered(kernel, entry);
     let is_passing = entry.is_loan(&present) || entry.is_cut_short(&present);
     let passing = is_passing.then(|| Reverse { to: entry.original.clone(), partial: false });

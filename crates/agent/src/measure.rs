@@ -94,7 +94,7 @@ mod tests {
             (16, 0.0, Some(25.0)),
             (17, 50.0, Some(0.0)),
             // What it takes to measure is no one's to lose.
-            (std::process::id(), 0.0, Some(1.0)),
+            (crate::scope::own_process(), 0.0, Some(1.0)),
         ];
         let view = |(pid, cpu_pct, wait_pct)| TaskView {
             cpu_pct,

@@ -263,11 +263,16 @@ impl Scope {
 /// Share of the tasks that could be changed from which a scope is the host.
 const WHOLE: f64 = 0.9;
 
-/// Whether a task is a thread of this process, or of a BPF scheduler that it has started: what such a program uses is part of what
-/// its scheduler costs. The kernel is asked for the number once: this is asked of every task.
-pub(crate) fn is_own(task: &TaskView) -> bool {
+/// The number of this process, asked for once: it is compared with every task's. In tests none that a made-up task has.
+pub(crate) fn own_process() -> u32 {
     static OWN: LazyLock<u32> = LazyLock::new(std::process::id);
-    task.id.tgid == *OWN || (task.ppid == *OWN && task.comm.starts_with("scx_"))
+    if cfg!(test) { u32::MAX } else { *OWN }
+}
+
+/// Whether a task is a thread of this process, or of a BPF scheduler that it has started: what such a program uses is part of what
+/// its scheduler costs.
+pub(crate) fn is_own(task: &TaskView) -> bool {
+    task.id.tgid == own_process() || (task.ppid == own_process() && task.comm.starts_with("scx_"))
 }
 
 /// Threads of the kernel, pid 1, this process and its scheduler are never changed, whatever the scope.

@@ -164,6 +164,8 @@ impl KernelParams {
             if flags.is_empty() {
                 flags.push("domain");
             }
+            // Nor does it know `all` and `N` in the first place there: a word that begins with a letter is a flag.
+            is_legal &= name != "isolcpus" || !list.starts_with(|c: char| c.is_ascii_alphabetic());
             let Some(cpus) = boot_list(list).filter(|_| is_legal) else { continue };
             let refuses =
                 |of: &Isolation<'_>| of.cpus != cpus && flags.iter().any(|flag| of.flags.contains(flag));

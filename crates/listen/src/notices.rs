@@ -233,8 +233,13 @@ impl Notices {
             averages.insert(owner.number, mean);
             let title = owner.key.title();
             let may_wait = may_wait.contains(&owner.number);
-            let in_words =
-                |words| if may_wait { "it is background work, which may wait".to_owned() } else { words };
+            let in_words = |words| {
+                if may_wait {
+                    "it is background work, which may wait and be held back".to_owned()
+                } else {
+                    words
+                }
+            };
             let starves = |share: f64, least: f64| {
                 !may_wait
                     && mean.wait > least

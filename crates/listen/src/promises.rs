@@ -172,6 +172,7 @@ mod tests {
         let services = document["services"].as_array().unwrap();
         let bounds: Vec<_> = services.iter().map(|one| one["bound"].as_f64()).collect();
         assert_eq!(bounds, [Some(5.0), Some(2.0)], "{document:#}");
+        assert_eq!([&services[0]["kind"], &services[1]["kind"]], ["guarantee", "service"]);
         assert!(services.iter().all(|one| one["moments"].as_array().unwrap().len() == 1), "{document:#}");
         let story = promises.story(std::iter::empty());
         let titles: Vec<_> = story.promises.iter().map(|promise| promise.title.as_str()).collect();

@@ -129,9 +129,9 @@ fn pid_1_and_kernel_threads_never_belong() {
 #[test]
 fn a_scheduler_of_ours_never_belongs_and_others_do() {
     let child = |ppid, comm| TaskView { ppid, ..task(50, comm, 0, None) };
-    let own = std::process::id();
+    let own = own_process();
     assert!(!has(&["all"], &child(own, "scx_lavd")) && !has(&["pid:50"], &child(own, "scx_lavd")));
-    assert!(has(&["all"], &child(own + 1, "scx_lavd")) && has(&["all"], &child(own, "sleep")));
+    assert!(has(&["all"], &child(own - 1, "scx_lavd")) && has(&["all"], &child(own, "sleep")));
 }
 
 #[test]

@@ -38,12 +38,15 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     let mut free: CpuSet = topology.isolated.iter().filter(idle).collect();
     for (cpu, tasks) in by_cpu.into_iter().filter(|(_, tasks)| tasks.len() > 1) {
         free.remove(cpu);
-        let nearly_idle = free.clone();
+        let is_others = |task: &TaskView, cpu: u32| {
+            input.expectations.is_given(input.observation, task, cpu) == Some(false)
+        };
+        let nearly_idle: CpuSet =
+            free.iter().filter(|&cpu| tasks.iter().any(|task| !is_others(task, cpu))).collect();
         // Each gets a CPU of its own that it was given, and one stays.
         let moved = tasks.iter().filter_map(|task| {
-            let is_others =
-                |cpu: &u32| input.expectations.is_given(input.observation, task, *cpu) == Some(false);
-            let target = task.affinity.as_ref()?.intersection(&free).iter().find(|cpu| !is_others(cpu))?;
+            let target =
+                task.affinity.as_ref()?.intersection(&free).iter().find(|&cpu| !is_others(task, cpu))?;
             free.remove(target);
             Some(format!("taskset -pc {target} {}   # {}", task.id.tid, excerpt(&task.comm)))
         });
@@ -100,7 +103,9 @@ mod tests {
         for _ in 0..2 {
             world.task("poll", 50.0).cpu(2).affinity("2-4").wait(50.0);
         }
-        assert_eq!(world.only("isolated-pileup").fix.unwrap(), "taskset -pc 4 100   # poll");
+        let found = world.only("isolated-pileup");
+        assert!(found.evidence.ends_with("while isolated 4 are nearly idle"), "{}", found.evidence);
+        assert_eq!(found.fix.unwrap(), "taskset -pc 4 100   # poll");
     }
 
     #[test]

@@ -61,7 +61,8 @@ mod tests {
             ("nohz_full=2 isolcpus=nohz,domain,3 isolcpus=odd,3", &["odd,3"]),
             ("isolcpus=nohz,2 nohz_full=3", &["nohz,2"]),
             ("isolcpus= isolcpus isolcpus=1-N isolcpus=1-N isolcpus=1", &["1-N", "1-N"]),
-            // Neither of a flag that is none, nor of a list that is none, anything is taken.
+            // Of one with an invalid flag or list nothing is taken.
+            ("isolcpus=all isolcpus=domain,all isolcpus=N isolcpus=1", &["1"]),
             ("isolcpus=managed-irq,2-3 isolcpus=1", &["1"]),
             ("isolcpus=3-2 isolcpus=domain isolcpus=2-3", &["2-3"]),
             ("nohz_full=domain,2 nohz_full=all isolcpus=nohz,1,", &[]),

@@ -130,7 +130,7 @@ fn who_becomes_background_work_is_no_more_starved_for_that_reason() {
     }
     let [begun, over, again] = &told[..] else { panic!("{told:?}") };
     assert!(begun.0 < 100 && !begun.1 && begun.2.starts_with("waits "), "{told:?}");
-    assert_eq!((over.1, &*over.2), (true, "it is background work, which may wait"));
+    assert_eq!((over.1, &*over.2), (true, "it is background work, which may wait and be held back"));
     assert!((100..250).contains(&over.0) && again.0 >= 309 && !again.1, "{told:?}");
 }
 
