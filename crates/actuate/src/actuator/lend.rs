@@ -63,13 +63,8 @@ impl<K: Kernel> Actuator<K> {
         let mut lent = Vec::new();
         let mut lines = Vec::new();
         for &id in tasks {
-            let Ok((index, present, widest)) = self.lendable(id) else { continue };
-            // Of a task whose CPUs are not in its cpuset the kernel takes no mask without others, and nobody asked for those.
-            let as_found = self.entries[index].original.clone();
-            let Setting::Affinity(original) = as_found.clone() else { continue };
-            if attainable(&as_found, Some(&widest)) != as_found {
-                continue;
-            }
+            let Ok((index, present)) = self.lendable(id) else { continue };
+            let Setting::Affinity(original) = self.entries[index].original.clone() else { continue };
             lines.push((index, present.intersection(cpus)));
             lent.push(TemporaryPin { id, present, original });
         }
@@ -85,8 +80,9 @@ impl<K: Kernel> Actuator<K> {
         }
     }
 
-    /// The entry of a task's affinity, new if need be, where it has its original value; that as it reads, and the widest there can be.
-    fn lendable(&mut self, id: TaskId) -> Result<(usize, CpuSet, CpuSet), Verdict> {
+    /// The entry of a task's affinity, new if need be, where it has its original value. Of a task whose CPUs are not in its cpuset the
+    /// kernel takes no mask without others, and nobody asked for those.
+    fn lendable(&mut self, id: TaskId) -> Result<(usize, CpuSet), Verdict> {
         let target = Target::Task(id);
         let facts = self.admit(id)?;
         let present = self.kernel.read(&target, Knob::Affinity).map_err(verdict)?;
@@ -94,14 +90,14 @@ impl<K: Kernel> Actuator<K> {
             .ok_or_else(|| Verdict::Refused("its cpuset is not known".to_owned()))?;
         let Setting::Affinity(cpus) = present.clone() else { return Err(Verdict::Unchanged) };
         if let Some(&index) = self.index.get(&(target.clone(), Knob::Affinity)) {
-            let entry = &self.entries[index];
-            return match same(&present, &entry.original, Some(&widest)) && entry.state == State::Back {
-                true => Ok((index, cpus, widest)),
+            let Entry { original, state, .. } = &self.entries[index];
+            let is_found = same(&present, original, Some(&widest)) && *state == State::Back;
+            return match is_found && attainable(original, Some(&widest)) == *original {
+                true => Ok((index, cpus)),
                 false => Err(Verdict::Conflict(present)),
             };
         }
         let origin = self.origin(&target, Knob::Affinity, facts)?;
-        let entry = Entry::new(target, original_of(&present, Some(&widest)), origin);
-        Ok((self.insert(entry), cpus, widest))
+        Ok((self.insert(Entry::new(target, original_of(&present, Some(&widest)), origin)), cpus))
     }
 }
