@@ -76,6 +76,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         return Ok(vec![rule.pass("host", "one NUMA node")]);
     }
     let all = processes(input.observation);
+    let busy = busy_by_cpu(input.observation);
     let (mut findings, mut looked_at) = (Vec::new(), 0);
     for (tgid, process) in &all {
         let Some((&home, _)) = process.by_node.iter().max_by(|a, b| a.1.total_cmp(b.1)) else {
@@ -102,7 +103,7 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
         let mut tried = vec![home];
         tried
             .extend(bytes.iter().max_by_key(|(_, n)| *n).map(|(node, _)| *node).filter(|&node| node != home));
-        let room = match room(input, process, &tried) {
+        let room = match room(input, &busy, process, &tried) {
             Ok(room) => room,
             Err(cpus) => {
                 unknown(format!("busy time of CPUs {cpus} not read: it may fit their node"));
@@ -185,9 +186,13 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
 
 /// The first of these nodes that a process fits next to others, and the CPUs that it may use there; `Err` with those of which no
 /// busy time was read.
-fn room(input: &Input<'_>, process: &Process<'_>, nodes: &[u32]) -> Result<Option<(u32, CpuSet)>, CpuSet> {
+fn room(
+    input: &Input<'_>,
+    busy: &BTreeMap<u32, f64>,
+    process: &Process<'_>,
+    nodes: &[u32],
+) -> Result<Option<(u32, CpuSet)>, CpuSet> {
     let topology = &input.observation.topology;
-    let busy = busy_by_cpu(input.observation);
     for &node in nodes {
         let Some(view) = topology.nodes.iter().find(|view| view.node == node) else { continue };
         let mut cpus = view.cpus.intersection(&topology.online).difference(&topology.isolated);
