@@ -283,7 +283,7 @@ impl Agent {
         watcher.event(&Event::Observed {
             observation: &observation,
             settings: &self.plan.name,
-            background: &self.config.background_tasks(&observation),
+            config: &self.config,
             at_s: self.elapsed_s(),
         });
         self.note_waits(&observation);

@@ -93,8 +93,9 @@ impl Config {
         own.chain(promised).chain(protected).for_each(|scope| scope.bind(began));
     }
 
-    /// For each task whether it is background work; empty where there is none. Who turns out to belong to a service is not.
-    pub(crate) fn background_tasks(&self, observation: &Observation) -> Vec<bool> {
+    /// For each task whether it is background work, which may wait for services; empty where there is none. Who turns out to belong to a
+    /// service is not.
+    pub fn background_tasks(&self, observation: &Observation) -> Vec<bool> {
         let tasks = observation.tasks.iter().filter(|_| self.background.is_some());
         let is = |task| self.scope.has(task, observation) && self.service_of(task, observation).is_none();
         tasks.map(is).collect()

@@ -6,6 +6,8 @@ use evenkeel_base::{Observation, Plan};
 use evenkeel_policy::trial::{Decision, Part};
 use evenkeel_policy::window::Summary;
 
+use crate::config::Config;
+
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A remark for people, such as history that cannot be written.
@@ -16,8 +18,7 @@ pub enum Event<'a> {
     Observed {
         observation: &'a Observation,
         settings: &'a str,
-        /// For each of its tasks whether it is background work, which may wait for services; empty where there is none.
-        background: &'a [bool],
+        config: &'a Config,
         /// Seconds since the run began.
         at_s: f64,
     },

@@ -174,9 +174,9 @@ impl Board {
     pub fn take(&mut self, event: &Event<'_>) -> Vec<Notice> {
         self.notices.learn(event);
         match event {
-            Event::Observed { observation, settings, background, .. } => {
+            Event::Observed { observation, settings, config, .. } => {
                 self.settings = Some((*settings).to_owned());
-                self.notices.let_wait(background);
+                self.notices.let_wait(config.background_tasks(observation));
                 return self.observe(Arc::new((*observation).clone()));
             }
             Event::TrialBegins { candidates, .. } => {

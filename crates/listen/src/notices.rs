@@ -169,8 +169,8 @@ impl Notices {
 
     /// Whose tasks are all background work may wait and be held back: that is no fault, somebody asked for it. Said of each task of the
     /// observation that is judged next.
-    pub fn let_wait(&mut self, background: &[bool]) {
-        background.clone_into(&mut self.background);
+    pub fn let_wait(&mut self, background: Vec<bool>) {
+        self.background = background;
     }
 
     /// What there is to tell after an interval. Without owners only what the loop knows is judged: promises, and what

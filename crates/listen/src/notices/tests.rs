@@ -68,6 +68,22 @@ fn who_is_gone_is_clear_and_many_are_bounded() {
     assert_eq!((told, notices.states.len()), (MOST, 0));
 }
 
+/// What is told while a host stays as it is, with the second; in each these tasks are background work.
+fn told_of<'a>(
+    seen: &Observation,
+    seconds: u32,
+    background: impl Fn(u32) -> &'a [bool],
+) -> Vec<(u32, Notice)> {
+    let (mut owners, mut notices) = (Owners::default(), Notices::default());
+    let mut told = Vec::new();
+    for second in 0..seconds {
+        owners.observe(seen);
+        notices.let_wait(background(second).to_vec());
+        told.extend(notices.judge(seen, Some(&owners), &[]).into_iter().map(|notice| (second, notice)));
+    }
+    told
+}
+
 #[test]
 fn of_two_of_one_name_the_one_that_starves_is_told() {
     let mut seen = labelled::host(2, 2);
@@ -77,14 +93,8 @@ fn of_two_of_one_name_the_one_that_starves_is_told() {
     }
     (seen.interval_s, seen.host.busy_pct) = (1.0, 200.0);
     (seen.tasks[0].cpu_pct, seen.tasks[0].wait_pct) = (5.0, Some(90.0));
-    let (mut owners, mut notices) = (Owners::default(), Notices::default());
-    let mut told = Vec::new();
-    for _ in 0..90 {
-        owners.observe(&seen);
-        let new = notices.judge(&seen, Some(&owners), &[]);
-        told.extend(new.into_iter().map(|notice| (notice.kind, notice.what, notice.over)));
-    }
-    assert_eq!(told, [("starved", "web".to_owned(), false)]);
+    let told = told_of(&seen, 90, |_| &[]).into_iter().map(|(_, one)| (one.kind, one.what, one.over));
+    assert_eq!(told.collect::<Vec<_>>(), [("starved", "web".to_owned(), false)]);
 }
 
 #[test]
@@ -98,15 +108,8 @@ fn background_work_may_wait_and_be_held_back() {
     // What shares its cgroup with others does not stand for them.
     let id = TaskId { tgid: 4, tid: 4, start_time: 0 };
     seen.tasks.push(TaskView { group: Some(2), ..TaskView::of(id, "") });
-    let told = |background: &[bool]| {
-        let (mut owners, mut notices) = (Owners::default(), Notices::default());
-        let mut told = BTreeSet::new();
-        for _ in 0..90 {
-            owners.observe(&seen);
-            notices.let_wait(background);
-            told.extend(notices.judge(&seen, Some(&owners), &[]).into_iter().map(|one| (one.kind, one.what)));
-        }
-        told
+    let told = |background: &[bool]| -> BTreeSet<_> {
+        told_of(&seen, 90, |_| background).into_iter().map(|(_, one)| (one.kind, one.what)).collect()
     };
     let [starved, throttled, mixed] = [("starved", "/s0"), ("throttled", "/s1"), ("starved", "/s2")]
         .map(|(kind, who)| (kind, who.to_owned()));
@@ -120,14 +123,10 @@ fn who_becomes_background_work_is_no_more_starved_for_that_reason() {
     let mut seen = labelled::host(2, 1);
     (seen.interval_s, seen.host.busy_pct) = (1.0, 200.0);
     (seen.tasks[0].cpu_pct, seen.tasks[0].wait_pct) = (5.0, Some(90.0));
-    let (mut owners, mut notices) = (Owners::default(), Notices::default());
-    let mut told = Vec::new();
-    for second in 0..400 {
-        owners.observe(&seen);
-        notices.let_wait(if (100..250).contains(&second) { &[true] } else { &[] });
-        let new = notices.judge(&seen, Some(&owners), &[]);
-        told.extend(new.into_iter().map(|notice| (second, notice.over, notice.words)));
-    }
+    let told: Vec<_> = told_of(&seen, 400, |second| if (100..250).contains(&second) { &[true] } else { &[] })
+        .into_iter()
+        .map(|(second, one)| (second, one.over, one.words))
+        .collect();
     let [begun, over, again] = &told[..] else { panic!("{told:?}") };
     assert!(begun.0 < 100 && !begun.1 && begun.2.starts_with("waits "), "{told:?}");
     assert_eq!((over.1, &*over.2), (true, "it is background work, which may wait and be held back"));
