@@ -43,7 +43,7 @@ pub use error::ActuateError;
 pub use kernel::{Born, Kernel, KernelError, Namespaces, TaskFacts};
 pub use linux::Linux;
 pub use medium::{
-    FileMedium, Holder, LockHolder, Medium, OpenError, Survives, check_private, lock_file, lock_holder,
+    FileMedium, Holder, Lock, LockHolder, Medium, OpenError, Survives, check_private, lock_file, lock_holder,
     make_private,
 };
 pub use options::Options;

@@ -114,7 +114,18 @@ pub(crate) fn wall_seconds() -> u64 {
 pub struct FileMedium {
     dir: StateDir,
     journal: Option<File>,
-    _lock: File,
+    _lock: Lock,
+}
+
+/// A locked file. The lock ends with it, also while a child that was forked meanwhile still has the file open, as it does
+/// until it executes its program.
+#[derive(Debug)]
+pub struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 const LOCK: &str = "lock";
@@ -132,7 +143,7 @@ fn holder_in(lock: &mut File) -> Option<Holder> {
 }
 
 /// Takes the lock of an open file, asking so often again.
-fn take(mut lock: File, path: &Path, again: u32) -> Result<File, OpenError> {
+fn take(mut lock: File, path: &Path, again: u32) -> Result<Lock, OpenError> {
     for patience in (0..=again).rev() {
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => break,
@@ -143,11 +154,12 @@ fn take(mut lock: File, path: &Path, again: u32) -> Result<File, OpenError> {
             Err(error) => return Err(OpenError::Io { path: path.into(), error: error.into() }),
         }
     }
-    Ok(lock)
+    Ok(Lock(lock))
 }
 
 /// Writes into a lock's file who has it. A full disk does not matter: the lock is held, only its note is missing.
-fn note_holder(mut lock: &File, path: &Path) {
+fn note_holder(Lock(lock): &Lock, path: &Path) {
+    let mut lock = lock;
     let holder = Holder { pid: std::process::id(), since: wall_seconds() };
     let text = serde_json::to_vec(&holder).unwrap_or_default();
     let noted = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| lock.write_all(&text));
@@ -156,8 +168,8 @@ fn note_holder(mut lock: &File, path: &Path) {
     }
 }
 
-/// Takes another lock of a state directory, by the name of its file; it is held as long as the file is open.
-pub fn lock_file(dir: &Path, name: &str) -> Result<File, OpenError> {
+/// Takes another lock of a state directory, by the name of its file; it is held until it is dropped.
+pub fn lock_file(dir: &Path, name: &str) -> Result<Lock, OpenError> {
     let path = dir.join(name);
     let lock = take(StateDir::open(dir)?.file(name, OFlags::RDWR | OFlags::CREATE)?, &path, 0)?;
     note_holder(&lock, &path);
@@ -219,7 +231,10 @@ impl FileMedium {
             Err(error) => return Err(fail(error)),
         };
         match flock(&lock, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(None),
+            Ok(()) => {
+                drop(Lock(lock));
+                Ok(None)
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(Some(holder_in(&mut lock))),
             Err(error) => Err(fail(error)),
         }
@@ -363,6 +378,17 @@ mod tests {
         drop(first);
         assert!(FileMedium::holder(dir.path()).unwrap().is_none());
         FileMedium::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_child_that_still_has_the_file_open_does_not_keep_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let medium = FileMedium::open(dir.path()).unwrap();
+        let childs = medium._lock.0.try_clone().unwrap();
+        drop(medium);
+        assert!(FileMedium::holder(dir.path()).unwrap().is_none());
+        FileMedium::open(dir.path()).unwrap();
+        drop(childs);
     }
 
     #[test]

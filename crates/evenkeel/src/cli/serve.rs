@@ -1,11 +1,10 @@
 //! `evenkeel serve`: watches the host and shows it, as long as it runs; changes nothing.
 
-use std::fs::File;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_actuate::{FileMedium, OpenError, check_private, lock_file, make_private};
+use evenkeel_actuate::{FileMedium, Lock, OpenError, check_private, lock_file, make_private};
 use evenkeel_linux::Root;
 use evenkeel_listen::access::AccessArgs;
 use evenkeel_listen::notify::Notifier;
@@ -176,7 +175,7 @@ struct History<'a> {
     recorder: Recorder,
     global: &'a Global,
     /// Held from the first sample that no other `serve` records.
-    lock: Option<File>,
+    lock: Option<Lock>,
     /// Who writes it instead, in words.
     other: Option<String>,
 }
