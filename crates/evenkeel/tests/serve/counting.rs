@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use evenkeel_linux::sys::{setaffinity, usable_cpus};
 use evenkeel_linux::testing::{TestCgroup, TestChild, awaited, schedstat};
 
 use super::agent::Serve;
 
-/// Threads that hand a byte to and fro, which is nothing but switches, until it is dropped.
+/// Threads that hand a byte to and fro, which is nothing but switches, until it is dropped. They have the last CPU: next to
+/// the hogs now and then, they would make those wait in crowds, of which a few turns see no fair part.
 struct Switches {
     over: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -24,6 +26,7 @@ impl Switches {
             rustix::io::write(&to, &[0]).unwrap();
             let pass = |over: Arc<AtomicBool>, from: OwnedFd, to: OwnedFd| {
                 move || {
+                    setaffinity(0, &usable_cpus().iter().last().into_iter().collect()).unwrap();
                     let mut byte = [0];
                     // Who ends closes both: the other reads nothing more, or cannot write.
                     while !over.load(Ordering::Relaxed)
