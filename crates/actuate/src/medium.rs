@@ -41,8 +41,9 @@ pub trait Medium {
     /// When the bytes are not safely written (the change they announce must not be made).
     fn append(&mut self, bytes: &[u8], survives: Survives) -> io::Result<()>;
 
-    /// Keeps the present journal under another name; afterwards there is none.
-    fn set_aside(&mut self) -> io::Result<PathBuf>;
+    /// Keeps the present journal under another name, and puts these bytes, or nothing, in its place: after a crash, and after a
+    /// failure, either the old or the new one is there.
+    fn set_aside(&mut self, rest: Option<&[u8]>) -> io::Result<PathBuf>;
 
     /// Removes the journal, and before it what was remembered.
     fn remove(&mut self) -> io::Result<()>;
@@ -328,15 +329,28 @@ impl Medium for FileMedium {
         written
     }
 
-    fn set_aside(&mut self) -> io::Result<PathBuf> {
-        self.journal = None;
+    fn set_aside(&mut self, rest: Option<&[u8]>) -> io::Result<PathBuf> {
         let mut stamp = wall_seconds();
         while self.dir.has(&format!("journal.corrupt-{stamp}")) {
             stamp += 1;
         }
         let aside = format!("journal.corrupt-{stamp}");
-        self.dir.rename(JOURNAL, &aside)?;
-        self.dir.sync()?;
+        match rest {
+            // A copy: the name of the journal is never without one.
+            Some(rest) => {
+                let damaged = self.load()?.unwrap_or_default();
+                self.put((FRESH, &aside), &damaged, Survives::Boot)?;
+                if let Err(error) = self.replace(rest, Survives::Boot) {
+                    self.dir.remove(&aside)?;
+                    return Err(error);
+                }
+            }
+            None => {
+                self.journal = None;
+                self.dir.rename(JOURNAL, &aside)?;
+                self.dir.sync()?;
+            }
+        }
         Ok(self.dir.path().join(aside))
     }
 
@@ -402,10 +416,26 @@ mod tests {
         medium.replace(b"three\n", Survives::Boot).unwrap();
         medium.append(b"four\n", Survives::Kill).unwrap();
         assert_eq!(medium.load().unwrap().unwrap(), b"three\nfour\n");
-        let aside = medium.set_aside().unwrap();
-        assert!(aside.file_name().unwrap().to_str().unwrap().starts_with("journal.corrupt-"));
+        let first = medium.set_aside(Some(b"rest\n")).unwrap();
+        assert_eq!(std::fs::read(&first).unwrap(), b"three\nfour\n");
+        medium.append(b"more\n", Survives::Kill).unwrap();
+        assert_eq!(medium.load().unwrap().unwrap(), b"rest\nmore\n");
+        let second = medium.set_aside(None).unwrap();
+        assert_eq!(std::fs::read(&second).unwrap(), b"rest\nmore\n");
+        assert!(first != second && second.to_str().unwrap().contains("/journal.corrupt-"));
         assert_eq!(medium.load().unwrap(), None);
         medium.remove().unwrap();
+    }
+
+    #[test]
+    fn where_nothing_can_be_put_in_its_place_the_journal_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut medium = FileMedium::open(dir.path()).unwrap();
+        medium.replace(b"one\n", Survives::Kill).unwrap();
+        // A directory has the name under which it would be written.
+        std::fs::create_dir(dir.path().join("journal.new")).unwrap();
+        medium.set_aside(Some(b"rest\n")).unwrap_err();
+        assert_eq!(medium.load().unwrap().unwrap(), b"one\n");
     }
 
     #[test]

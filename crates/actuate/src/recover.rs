@@ -10,7 +10,7 @@ use crate::error::ActuateError;
 use crate::journal::{Contents, Header, Record, VERSION, decode};
 use crate::kernel::Kernel;
 use crate::ledger::snapshot;
-use crate::medium::{FileMedium, Medium, Survives};
+use crate::medium::{FileMedium, Medium};
 use crate::namespaces;
 use crate::old;
 use crate::outcome::{Recovery, RestoreReport};
@@ -136,17 +136,15 @@ pub(crate) fn undo<K: Kernel>(
         entry.journaled = entry.wrote.len();
     }
     let Some(line) = damaged else { return Ok((recovery, entries)) };
-    recovery.kept_aside = Some(medium.set_aside().map_err(fail)?);
-    if !entries.is_empty() {
-        let header = header.unwrap_or(Header {
-            version: VERSION,
-            boot,
-            pid: std::process::id(),
-            since: 0,
-            namespaces: kernel.namespaces(),
-        });
-        medium.replace(&snapshot(&header, &entries), Survives::Boot).map_err(fail)?;
-    }
+    let header = header.unwrap_or(Header {
+        version: VERSION,
+        boot,
+        pid: std::process::id(),
+        since: 0,
+        namespaces: kernel.namespaces(),
+    });
+    let rest = (!entries.is_empty()).then(|| snapshot(&header, &entries));
+    recovery.kept_aside = Some(medium.set_aside(rest.as_deref()).map_err(fail)?);
     Err(ActuateError::Damaged { path, line, recovery: Box::new(recovery) })
 }
 

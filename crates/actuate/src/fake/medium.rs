@@ -52,10 +52,10 @@ impl Medium for FakeMedium {
         Ok(())
     }
 
-    fn set_aside(&mut self) -> io::Result<PathBuf> {
-        let mut state = self.begin(|_| {})?;
-        let journal = state.journal.take().unwrap_or_default();
-        state.aside.push(journal);
+    fn set_aside(&mut self, rest: Option<&[u8]>) -> io::Result<PathBuf> {
+        let mut state = if rest.is_some() { self.writable(|_| {})? } else { self.begin(|_| {})? };
+        let journal = std::mem::replace(&mut state.journal, rest.map(<[u8]>::to_vec));
+        state.aside.push(journal.unwrap_or_default());
         Ok(PathBuf::from(format!("journal.corrupt-{}", state.aside.len())))
     }
 

@@ -1,5 +1,7 @@
 //! The journal: without room, not needed, damaged, of another boot.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use evenkeel_actuate::fake::Event;
 use evenkeel_actuate::{ActuateError, KernelError, Verdict};
 use evenkeel_base::{Knob, SchedAttr, Setting};
@@ -66,6 +68,36 @@ fn a_damaged_journal_is_kept_aside_and_its_readable_part_put_back() {
         assert_eq!(host.world.values()[&key], found[&key]);
     }
     assert!(host.open().is_ok(), "the next start is free to go on");
+}
+
+/// A value that the kernel does not take now, and the one that clears up is killed at any of its operations, or has no room.
+#[test]
+fn what_could_not_be_restored_of_a_damaged_journal_stays_journaled() {
+    for event in [Event::Crash, Event::DiskFull] {
+        for at in 0.. {
+            let (host, mut actuator) = opened();
+            let group = host.group(0);
+            let ours = Setting::Weight(3);
+            actuator.set(&plan(vec![(group.clone(), ours.clone()), (host.task(0), batch(5))]), &all);
+            drop(actuator);
+            let whole = host.world.journal().unwrap();
+            host.world.set_journal(Some([&whole[..], b"garbage"].concat()));
+            // Somebody made it idle: it reads as before, and has no weight now.
+            host.world.put(&group, &Setting::GroupIdle(true));
+            let clear_up = || catch_unwind(AssertUnwindSafe(|| drop(host.restore())));
+            let reached = host.meanwhile(at, event.clone(), clear_up).is_some();
+            host.world.calm();
+            assert!(matches!(host.restore(), Ok(_) | Err(ActuateError::Damaged { .. })));
+            host.world.put(&group, &Setting::GroupIdle(false));
+            host.world.put(&group, &ours);
+            assert!(host.restore().unwrap().report.is_clean());
+            let now = host.world.values()[&(group, Knob::Weight)].clone();
+            assert_eq!(now, Setting::Weight(512), "{event:?} at {at}");
+            if !reached {
+                break;
+            }
+        }
+    }
 }
 
 #[test]
