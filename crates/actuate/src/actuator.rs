@@ -162,7 +162,7 @@ impl<K: Kernel> Actuator<K> {
             let verdict = match (step, &journaled) {
                 (Step::Done(verdict), _) => verdict,
                 (Step::Write(write), Ok(())) => self.commit(write, &mut report.back),
-                (Step::Write(write), Err(_)) if self.ledger.holds(&self.entries[write.entry], &write.to) => {
+                (Step::Write(write), Err(_)) if self.is_journaled(&write) => {
                     self.commit(write, &mut report.back)
                 }
                 (Step::Write(_), Err(error)) => Verdict::Failed(error.clone()),

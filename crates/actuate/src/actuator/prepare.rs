@@ -226,6 +226,19 @@ impl<K: Kernel> Actuator<K> {
         Ok(Some(index))
     }
 
+    /// Whether all that a write changes is in the journal already.
+    pub(super) fn is_journaled(&self, write: &Write) -> bool {
+        let holds = |index: usize, to: &Setting| self.ledger.holds(&self.entries[index], to);
+        let weights = match &self.entries[write.entry].target {
+            Target::Group(group) => idle_weights(group.v2),
+            _ => &[],
+        };
+        holds(write.entry, &write.to)
+            && write
+                .companion
+                .is_none_or(|index| weights.iter().all(|&to| holds(index, &Setting::Weight(to))))
+    }
+
     pub(super) fn origin(
         &mut self,
         target: &Target,

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use evenkeel_actuate::fake::Event;
 use evenkeel_actuate::{ActuateError, KernelError, Verdict};
-use evenkeel_base::{Knob, SchedAttr, Setting};
+use evenkeel_base::{Knob, SchedAttr, Setting, Target};
 
 use super::world::{all, batch, host, opened, plan};
 
@@ -26,6 +26,31 @@ fn a_full_disk_means_no_change() {
     let report = actuator.close();
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(host.world.sched(host.tasks[0]), Some(Setting::Sched(SchedAttr::DEFAULT)));
+}
+
+/// Who has been idle before is known, but its weight is another now, which the kernel forgets with `cpu.idle`.
+#[test]
+fn without_room_for_its_weight_no_group_is_made_idle() {
+    let host = host();
+    let found = [Setting::Weight(512), Setting::GroupIdle(false)];
+    let group = host.world.add_group("/kubepods/burstable", false, &found);
+    let target = Target::Group(group);
+    let idle = plan(vec![(target.clone(), Setting::GroupIdle(true))]);
+    let weight = || host.world.values()[&(target.clone(), Knob::Weight)].clone();
+    let (mut actuator, _) = host.open().unwrap();
+    assert_eq!(actuator.set(&idle, &all).applied(), 1);
+    assert!(actuator.set(&plan(vec![]), &all).back.is_clean());
+    // The kubelet's word on the pods of the moment.
+    host.world.put(&target, &Setting::Weight(700));
+    host.world.happen(Event::DiskFull);
+    let verdict = actuator.set(&idle, &all).changes.remove(0).verdict;
+    assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
+    assert_eq!(weight(), Setting::Weight(700));
+    host.world.calm();
+    assert_eq!(actuator.set(&idle, &all).applied(), 1);
+    drop(actuator);
+    host.restore().unwrap();
+    assert_eq!(weight(), Setting::Weight(700));
 }
 
 #[test]
