@@ -77,7 +77,12 @@ impl Entry {
     /// Whether the kubelet's new value was found where ours is to go. Then that is what goes back at the end: the kubelet has no
     /// opinion on ours, it says again what its pods ask for, which may be more or less than before.
     pub fn follow_kubelet(&mut self, present: &Setting) -> bool {
-        if !self.is_kubelets() || self.ours().contains(present) || *present == self.original {
+        self.is_kubelets() && self.follow(present)
+    }
+
+    /// Whether somebody else's new value was found; it is the original from now on.
+    pub fn follow(&mut self, present: &Setting) -> bool {
+        if self.ours().contains(present) || *present == self.original {
             return false;
         }
         self.original = present.clone();
@@ -87,7 +92,7 @@ impl Entry {
     }
 
     /// Whether the kubelet sets this property again whenever its pods change.
-    pub fn is_kubelets(&self) -> bool {
+    fn is_kubelets(&self) -> bool {
         self.knob == Knob::Weight && matches!(&self.target, Target::Group(group) if group.is_kubelets())
     }
 

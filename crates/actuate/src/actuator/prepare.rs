@@ -200,19 +200,17 @@ impl<K: Kernel> Actuator<K> {
         Ok(facts)
     }
 
-    /// Writing `cpu.idle` loses the group's weight, so that is remembered too.
+    /// Writing `cpu.idle` loses the group's weight, whoever set it, so that is remembered too.
     fn weight_behind(&mut self, change: &Change, to: &Setting) -> Result<Option<usize>, Verdict> {
         let (Setting::GroupIdle(_), Target::Group(group)) = (to, &change.target) else { return Ok(None) };
-        let index = match self.known(&change.target, Knob::Weight)? {
+        let known = self.known(&change.target, Knob::Weight)?;
+        let weight = self.kernel.read(&change.target, Knob::Weight).map_err(verdict)?;
+        let index = match known {
             Some(index) => {
-                if self.entries[index].is_kubelets() {
-                    let present = self.kernel.read(&change.target, Knob::Weight).map_err(verdict)?;
-                    self.entries[index].follow_kubelet(&present);
-                }
+                self.entries[index].follow(&weight);
                 index
             }
             None => {
-                let weight = self.kernel.read(&change.target, Knob::Weight).map_err(verdict)?;
                 let origin = self.origin(&change.target, Knob::Weight, None)?;
                 self.insert(Entry::new(change.target.clone(), weight, origin))
             }
