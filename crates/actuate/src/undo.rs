@@ -292,6 +292,9 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
         if wholly {
             return None;
         }
+        if hides_slice(entry, &present) {
+            return Some(failed(as_before(), Some(present), HIDDEN.to_owned()));
+        }
         let note = "changed by somebody else; left as it is".to_owned();
         return Some((State::Foreign, Done::Conflict(entry.item(Some(present), Some(note)))));
     };
@@ -325,7 +328,9 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
     }
     Some(match read {
         Ok(now) if same(&now, &to, widest.as_ref()) || cannot_compare(&to, widest.as_ref()) => {
-            if reverse.partial {
+            if reverse.partial && hides_slice(entry, &to) {
+                failed(as_before(), Some(present), HIDDEN.to_owned())
+            } else if reverse.partial {
                 let note = "partly changed by somebody else; only our part was restored".to_owned();
                 (State::Foreign, Done::Conflict(entry.item(Some(present), Some(note))))
             } else {
@@ -341,6 +346,17 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
         Err(KernelError::Gone) => ended(kernel, entry),
         Err(error) => failed(State::Unknown, Some(present), error.to_string()),
     })
+}
+
+/// Why a slice of ours cannot be restored now. To take the task out of that class for a moment would be a change of somebody else's.
+const HIDDEN: &str = "somebody gave it a real-time class, and the kernel keeps its slice until it has another; it goes back then";
+
+/// Whether a task that is not real-time by us may have a slice of ours, which is in force again when it leaves that class
+/// (`__setscheduler_params` and `_sched_setscheduler` in `kernel/sched/syscalls.c`).
+fn hides_slice(entry: &Entry, present: &Setting) -> bool {
+    let (Setting::Sched(found), Setting::Sched(now)) = (&entry.original, present) else { return false };
+    let is_own = |ours: &Setting| matches!(ours, Setting::Sched(ours) if ours.policy.is_fair() && ours.slice_ns != found.slice_ns);
+    now.policy.is_realtime() && entry.ours().iter().any(is_own)
 }
 
 /// Whether the owner of a cgroup keeps our value for the next one of that name. That a unit is not idle it says by its weight, which has

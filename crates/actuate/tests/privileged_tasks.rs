@@ -304,3 +304,50 @@ fn of_a_task_that_somebody_else_made_idle_the_slice_goes_back() {
     );
     assert!(!dir.path().join("journal").exists());
 }
+
+/// Under a real-time class it is not shown, and nothing of it can be set.
+#[test]
+fn a_slice_under_a_class_that_somebody_else_set_goes_back_once_it_can() {
+    if !Linux::new().unwrap().has_task_slice() {
+        return;
+    }
+    for end in ["next plan", "close", "restore"] {
+        let dir = state_dir();
+        let child = Child::sleeping();
+        let before = child.facts();
+        let chrt = |class: &str, priority: &str| {
+            let args = [class, "--pid", priority, &child.id().to_string()];
+            assert!(std::process::Command::new("chrt").args(args).status().unwrap().success());
+        };
+        let (mut actuator, _) =
+            Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+        let ours = plan(vec![(child.target(), batch(0, 100))]);
+        assert_eq!(actuator.set(&ours, &|_| true).applied(), 1);
+        chrt("--fifo", "7");
+        let theirs = child.facts();
+        // It is refused, and what is in force would go back.
+        let report = actuator.set(&ours, &|_| true);
+        assert_eq!((report.problems().count(), report.back.failed.len()), (1, 1), "{report:?}");
+        let put_back = match end {
+            "next plan" => {
+                chrt("--other", "0");
+                actuator.set(&plan(vec![]), &|_| true).back
+            }
+            _ => {
+                let report = if end == "close" {
+                    actuator.close()
+                } else {
+                    drop(actuator);
+                    restore(dir.path(), Linux::new().unwrap()).unwrap().report
+                };
+                assert!(
+                    report.failed.len() == 1 && report.failed[0].note.as_ref().unwrap().contains("slice")
+                );
+                assert_eq!(child.facts(), theirs);
+                chrt("--other", "0");
+                restore(dir.path(), Linux::new().unwrap()).unwrap().report
+            }
+        };
+        assert_eq!((put_back.failed.len(), child.facts()), (0, before), "{end}: {put_back:?}");
+    }
+}
