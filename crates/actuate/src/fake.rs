@@ -381,6 +381,12 @@ impl Kernel for FakeKernel {
             Err(KernelError::Gone) if is_owned => {}
             other => other?,
         }
+        // With setpriority, for a real-time class keeps the nice value there was.
+        if let (Target::Task(id), Setting::Sched(attr)) = (target, to)
+            && let Some(task) = state.tasks.get_mut(&id.tid)
+        {
+            task.sched.nice = attr.nice;
+        }
         state.written.push((hit, to.clone()));
         Ok(())
     }

@@ -183,7 +183,14 @@ impl Linux {
                             .to_owned(),
                     ),
                     _ => of_task(&error, "sched_setattr"),
-                })
+                })?;
+                if attr.policy.is_realtime() && self.read_sched(id.tid)?.nice != attr.nice {
+                    // sched_setattr does not set it, but the kernel keeps it for another class.
+                    let pid = rustix::process::Pid::from_raw(id.tid as i32);
+                    rustix::process::setpriority_process(pid, attr.nice.get())
+                        .map_err(|error| of_task(&error.into(), "setpriority"))?;
+                }
+                Ok(())
             }
             (Target::Group(group), to) => match self.owners.write(group, to) {
                 Some(Ok(())) => self.complete(group, to),

@@ -351,3 +351,18 @@ fn a_slice_under_a_class_that_somebody_else_set_goes_back_once_it_can() {
         assert_eq!((put_back.failed.len(), child.facts()), (0, before), "{end}: {put_back:?}");
     }
 }
+
+#[test]
+fn a_nice_value_goes_back_under_a_class_that_somebody_else_set() {
+    let dir = state_dir();
+    let child = Child::sleeping();
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    let nice = Setting::Sched(SchedAttr { nice: Nice::new(5), ..SchedAttr::DEFAULT });
+    assert_eq!(actuator.set(&plan(vec![(child.target(), nice)]), &|_| true).applied(), 1);
+    let args = ["--fifo", "--pid", "7", &child.id().to_string()];
+    assert!(std::process::Command::new("chrt").args(args).status().unwrap().success());
+    let report = actuator.close();
+    assert_eq!((report.conflicts.len(), report.failed.len()), (1, 0), "{report:?}");
+    let fifo = SchedAttr { policy: SchedPolicy::Fifo, rt_priority: 7, ..SchedAttr::DEFAULT };
+    assert_eq!(child.facts().0, Setting::Sched(fifo));
+}
