@@ -35,9 +35,13 @@ const MIN_BYTES: u64 = 64 << 20;
 /// what the fix does.
 const INTERLEAVED: f64 = 0.1;
 
-/// A process: its threads' CPU by node.
+/// A process: its threads, and their CPU by node.
 struct Process<'a> {
     main: &'a TaskView,
+    /// Those that may be moved.
+    threads: Vec<&'a TaskView>,
+    /// Those that somebody pinned to isolated CPUs: they stay.
+    pinned: Vec<&'a TaskView>,
     cpu_pct: f64,
     /// Of threads of which it is known where they ran last.
     by_node: BTreeMap<u32, f64>,
@@ -49,6 +53,33 @@ impl Process<'_> {
         let known: f64 = self.by_node.values().sum();
         self.by_node.get(&node).copied().unwrap_or(0.0) / known.max(1e-9)
     }
+
+    /// Part of its CPU that these of its threads use elsewhere than on a node, as far as that is known.
+    fn elsewhere(&self, observation: &Observation, threads: &[&TaskView], node: u32) -> f64 {
+        let known: f64 = self.by_node.values().sum();
+        let away = threads.iter().filter(|task| node_of(observation, task).is_some_and(|on| on != node));
+        away.map(|task| task.cpu_pct).sum::<f64>() / known.max(1e-9)
+    }
+
+    /// The command that gives the threads that may be moved these CPUs.
+    fn move_to(&self, cpus: &CpuSet) -> String {
+        let tids = |threads: &[&TaskView]| {
+            threads.iter().map(|task| task.id.tid.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        match self.pinned.is_empty() {
+            true => format!("taskset -apc {cpus} {}", self.main.id.tgid),
+            false => format!(
+                "for tid in {}; do taskset -pc {cpus} $tid; done   # not {}: pinned to isolated CPUs",
+                tids(&self.threads),
+                tids(&self.pinned)
+            ),
+        }
+    }
+}
+
+/// Where a task ran last.
+fn node_of(observation: &Observation, task: &TaskView) -> Option<u32> {
+    task.cpu.and_then(|cpu| observation.topology.cpu(cpu)).and_then(|cpu| cpu.node)
 }
 
 fn processes(observation: &Observation) -> BTreeMap<u32, Process<'_>> {
@@ -56,12 +87,17 @@ fn processes(observation: &Observation) -> BTreeMap<u32, Process<'_>> {
     for task in observation.tasks.iter().filter(|t| !t.kernel_thread) {
         let process = all.entry(task.id.tgid).or_insert_with(|| Process {
             main: task,
+            threads: Vec::new(),
+            pinned: Vec::new(),
             cpu_pct: 0.0,
             by_node: BTreeMap::new(),
         });
+        let isolated = &observation.topology.isolated;
+        let is_pinned =
+            task.affinity.as_ref().is_some_and(|cpus| !cpus.is_empty() && cpus.is_subset(isolated));
+        if is_pinned { &mut process.pinned } else { &mut process.threads }.push(task);
         process.cpu_pct += task.cpu_pct;
-        let node = task.cpu.and_then(|cpu| observation.topology.cpu(cpu)).and_then(|cpu| cpu.node);
-        if let Some(node) = node {
+        if let Some(node) = node_of(observation, task) {
             *process.by_node.entry(node).or_default() += task.cpu_pct;
         }
     }
@@ -110,7 +146,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 continue;
             }
         };
-        if let Some((node, cpus)) = room.as_ref().filter(|_| is_spread) {
+        let may_move = |node: u32| process.elsewhere(input.observation, &process.threads, node) >= SPREAD;
+        if let Some((node, cpus)) = room.as_ref().filter(|(node, _)| is_spread && may_move(*node)) {
             let where_: Vec<String> =
                 process.by_node.iter().map(|(node, pct)| format!("node {node}: {pct:.0} %")).collect();
             findings.push((
@@ -123,11 +160,15 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                         where_.join(", ")
                     ),
                     "threads share data across the interconnect, and each has part of its memory remote",
-                    format!("taskset -apc {cpus} {tgid}"),
+                    process.move_to(cpus),
                 ),
             ));
         }
-        let least = if room.is_some() { REMOTE } else { 1.0 - 1.0 / nodes as f64 + INTERLEAVED };
+        let least = match &room {
+            // To whoever stays elsewhere it would be remote then.
+            Some((node, _)) => REMOTE + process.elsewhere(input.observation, &process.pinned, *node),
+            None => 1.0 - 1.0 / nodes as f64 + INTERLEAVED,
+        };
         if remote < least {
             continue;
         }
@@ -141,14 +182,12 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             Some((node, cpus)) => {
                 let away: Vec<String> =
                     bytes.iter().filter(|(n, _)| n != node).map(|(n, _)| n.to_string()).collect();
-                let move_it = match away.is_empty() {
-                    true => String::new(),
-                    false => format!(
-                        " && migratepages {tgid} {} {node}   # migratepages: package numactl",
-                        away.join(",")
-                    ),
-                };
-                format!("taskset -apc {cpus} {tgid}{move_it}")
+                let pages = (!away.is_empty()).then(|| {
+                    format!("migratepages {tgid} {} {node}   # migratepages: package numactl", away.join(","))
+                });
+                let threads = (!process.threads.is_empty()).then(|| process.move_to(cpus));
+                let and = if process.pinned.is_empty() { " && " } else { "\n" };
+                threads.into_iter().chain(pages).collect::<Vec<_>>().join(and)
             }
             None => {
                 let tried: Vec<String> = tried.iter().map(|node| format!("node {node}")).collect();
@@ -206,8 +245,11 @@ fn room(
         }
         let room = 100.0 * cpus.len() as f64;
         let used: f64 = cpus.iter().filter_map(|cpu| busy.get(&cpu)).sum();
-        let others = (used - process.by_node.get(&node).copied().unwrap_or(0.0)).max(0.0);
-        if process.cpu_pct <= (FITS * room).min(room - others) {
+        // What it uses elsewhere is not among that.
+        let own = process.threads.iter().filter(|task| task.cpu.is_some_and(|cpu| cpus.contains(cpu)));
+        let others = (used - own.map(|task| task.cpu_pct).sum::<f64>()).max(0.0);
+        let wanted: f64 = process.threads.iter().map(|task| task.cpu_pct).sum();
+        if wanted <= (FITS * room).min(room - others) {
             return Ok(Some((node, cpus)));
         }
     }
@@ -285,6 +327,49 @@ mod tests {
         world.observation.groups[group as usize].cpuset = Some("0-1,6-7".parse().unwrap());
         world.observation.tasks.iter_mut().for_each(|task| task.group = Some(group));
         assert_eq!(world.only("numa-task").status, Status::Pass);
+    }
+
+    #[test]
+    fn who_is_pinned_to_isolated_cpus_stays_there() {
+        let mut world = World::numa(2, 4).isolated("3,7");
+        world.task("dpdk", 30.0).cpu(1);
+        world.thread(100, "poll", 100.0).cpu(7).affinity("7");
+        let fix = world.only("numa-task").fix.unwrap();
+        assert_eq!(fix, "for tid in 100; do taskset -pc 4-6 $tid; done   # not 101: pinned to isolated CPUs");
+        // Its memory goes where those are that may move, unless it is in use elsewhere.
+        world.memory(100, &[(0, 1 << 30)]);
+        let findings = world.run("numa-task");
+        let fix = findings[1].fix.clone().unwrap();
+        assert!(
+            fix.contains("4-6 $tid; done")
+                && fix.ends_with("\nmigratepages 100 0 1   # migratepages: package numactl"),
+            "{fix}"
+        );
+        // Those that may move have been moved: to the other node's memory there is no better place.
+        let mut world = World::numa(2, 4).isolated("3,7");
+        world.task("dpdk", 80.0).cpu(1);
+        world.thread(100, "poll", 70.0).cpu(7).affinity("7");
+        world.memory(100, &[(1, 1 << 30)]);
+        assert_eq!(world.only("numa-task").status, Status::Pass);
+        // Nobody may: its memory can.
+        world.observation.tasks.remove(0);
+        world.memory(100, &[(0, 1 << 30)]);
+        assert!(world.only("numa-task").fix.unwrap().starts_with("migratepages 100 0 1 "));
+    }
+
+    #[test]
+    fn what_it_uses_elsewhere_is_no_room_on_the_cpus_that_it_may_use() {
+        let mut world = World::numa(2, 4);
+        let group = world.group("/web", 1024);
+        world.task("web", 90.0).cpu(3).in_group(group);
+        world.thread(100, "web", 80.0).cpu(6).in_group(group);
+        world.observation.groups[group as usize].cpuset = Some("0-2,6-7".parse().unwrap());
+        // Others use half of what it may use; it was on CPU 3 before it got that cpuset.
+        world.busy(&[50.0, 50.0, 50.0, 90.0, 0.0, 0.0, 80.0, 0.0]);
+        assert_eq!(world.only("numa-task").status, Status::Pass);
+        world.observation.tasks[0].cpu = Some(2);
+        world.busy(&[10.0, 10.0, 90.0, 0.0, 0.0, 0.0, 80.0, 0.0]);
+        assert_eq!(world.only("numa-task").status, Status::Fail, "it has room where it is");
     }
 
     #[test]
