@@ -10,9 +10,9 @@ GET each millisecond. Each round measures, in random order: the service without 
 under `evenkeel run --service` ("run"), which is started anew and has until DECIDE seconds to decide. Printed: medians over rounds,
 and ratios "quota" to "run" of the service, "run" to "quota" of the neighbour, round by round, with the 90 % interval of their median by bootstrap.
 """
-import os, random, statistics, subprocess, time
+import os, statistics, subprocess, time
 
-from parts import Service, Workspace, answers, ask, calibrate, interval, options, save
+from parts import Service, Workspace, answers, ask, calibrate, in_rounds, interval, options, save
 
 PERIOD_US = 100_000
 # CPU that a request takes, seconds.
@@ -132,14 +132,10 @@ def main():
         print(f"{args.service}, a request each {asked.period_us} us on average, {100 * args.share:.0f} % of a CPU, a quota of "
               f"{100 * args.quota:.0f} %; microseconds")
         print(f"{'round':<6}{'arm':<7}{'p50':>8}{'p99':>9}{'p99.9':>9}{'CPU, %':>8}{'neighbour p99':>15}  decided")
-        for number in range(1, args.rounds + 1):
-            found = {}
-            for name in random.sample(["free", "quota", "run"], 3):
-                one = found[name] = arm(name, args, asked, work)
-                decided = f"  after {one['decided_s']:.0f} s: {one['kept'][:60]}" if name == "run" else ""
-                print(f"{number:<6}{name:<7}{one['p50']:>8.0f}{one['p99']:>9.0f}{one['p999']:>9.0f}{100 * one['cpus']:>8.1f}"
-                      f"{one['neighbour']['p99']:>15.0f}{decided}", flush=True)
-            rounds.append(found)
+        for number, name, one in in_rounds(args.rounds, ["free", "quota", "run"], lambda name: arm(name, args, asked, work), rounds):
+            decided = f"  after {one['decided_s']:.0f} s: {one['kept'][:60]}" if name == "run" else ""
+            print(f"{number:<6}{name:<7}{one['p50']:>8.0f}{one['p99']:>9.0f}{one['p999']:>9.0f}{100 * one['cpus']:>8.1f}"
+                  f"{one['neighbour']['p99']:>15.0f}{decided}", flush=True)
     for name in ("free", "quota", "run"):
         print(f"{name:<6} p99 {statistics.median(found[name]['p99'] for found in rounds):.0f} us, median of {len(rounds)} rounds")
     less = interval([found["quota"]["p99"] / found["run"]["p99"] for found in rounds])

@@ -8,9 +8,9 @@ then 80 % more for two seconds, and 10 % again. Each round measures, in random o
 next to them under `evenkeel run --service --background`, which has decided by then. Of the last: when the limit fell after the jump began and
 when it rose after it ended.
 """
-import argparse, os, random, statistics, subprocess, time
+import argparse, os, statistics, time
 
-from parts import Service, Workspace, ask, buckets, calibrate, options, save, say_p99
+from parts import Workspace, ask, buckets, calibrate, in_rounds, options, save, say_p99
 
 QUOTA_US, PERIOD_US, REQUEST_US = 100_000, 100_000, 1_000
 TRIAL_SECONDS, JUMP_SECONDS = 230, 2
@@ -44,10 +44,9 @@ def watch(batch, service, seconds, is_there, has_changed):
 
 
 def arm(name, args, work):
-    service, clients, batch = (work.groups[name] for name in ("pod/service", "clients", "pod/batch"))
+    service, clients, batch = (work.groups[name] for name in ("service", "clients", "batch"))
     if name != "alone":
-        for _ in range(os.cpu_count()):
-            batch.start([args.evenkeel, "load", "spin", "--seconds", "100000"], stdout=subprocess.DEVNULL)
+        work.start_batch(args.evenkeel, "loops", os.cpu_count())
     time.sleep(2)
     found = {}
     if name == "run":
@@ -85,25 +84,19 @@ def main():
     args = parser.parse_args()
     rounds = []
     with Workspace("pod", "pod/service", "pod/batch", "clients") as work:
-        service = work.groups["pod/service"]
-        service.served = Service("redis", service, work.dir)
-        calibrate(args.client, work.groups["clients"], service, 0.8, REQUEST_US)
+        service = work.start_redis(args.client, 0.8, REQUEST_US)
         more = service.served.request
         calibrate(args.client, work.groups["clients"], service, 0.1, REQUEST_US)
         service.more = argparse.Namespace(address=service.served.address, request=more)
         work.groups["pod"].limit(QUOTA_US, PERIOD_US)
         print("a redis of 10 % of a CPU, and 80 % more for 2 s, in a quota of 100 %; milliseconds of those requests")
         print(f"{'round':<6}{'arm':<9}{'p50':>9}{'p99':>9}{'beyond 10':>11}{'batch, % in and after':>23}  limit falls, rises after, ms")
-        for number in range(1, args.rounds + 1):
-            found = {}
-            for name in random.sample(["alone", "default", "run"], 3):
-                one = found[name] = arm(name, args, work)
-                times = "".join(f"{one[key] / 1000:>9.2f}" for key in ("p50", "p99"))
-                batch = f"{one['batch_in_jump_pct']:.0f}, {one['batch_after_pct']:.0f}"
-                ms = lambda key: "never" if one.get(key) is None else f"{1000 * one[key]:.0f}"
-                moved = f"  {ms('falls_s')}, {ms('rises_s')} of {one['before_pct']:.0f} %; {one['kept']}" if name == "run" else ""
-                print(f"{number:<6}{name:<9}{times}{one['beyond_10ms']:>11.0f}{batch:>23}{moved}", flush=True)
-            rounds.append(found)
+        for number, name, one in in_rounds(args.rounds, ["alone", "default", "run"], lambda name: arm(name, args, work), rounds):
+            times = "".join(f"{one[key] / 1000:>9.2f}" for key in ("p50", "p99"))
+            batch = f"{one['batch_in_jump_pct']:.0f}, {one['batch_after_pct']:.0f}"
+            ms = lambda key: "never" if one.get(key) is None else f"{1000 * one[key]:.0f}"
+            moved = f"  {ms('falls_s')}, {ms('rises_s')} of {one['before_pct']:.0f} %; {one['kept']}" if name == "run" else ""
+            print(f"{number:<6}{name:<9}{times}{one['beyond_10ms']:>11.0f}{batch:>23}{moved}", flush=True)
     say_p99(rounds)
     save(args, rounds)
 

@@ -10,7 +10,7 @@ after that, and how many took more than 10 ms.
 """
 import os, random, signal, time
 
-from parts import BATCH, Service, Workspace, ask, buckets, calibrate, interval, options, save
+from parts import BATCH, Workspace, ask, buckets, interval, options, save
 
 STEADY_US, JUMP_US, BUCKET_MS, SECONDS = 1000, 125, 100, 3
 
@@ -43,9 +43,7 @@ def main():
     args = parser.parse_args()
     rounds = [{} for _ in range(args.rounds)]
     with Workspace("service", "clients", "batch") as work:
-        batch, service = work.groups["batch"], work.groups["service"]
-        service.served = Service("redis", service, work.dir)
-        calibrate(args.client, work.groups["clients"], service, 0.1, STEADY_US)
+        batch, service = work.groups["batch"], work.start_redis(args.client, 0.1, STEADY_US)
         print(f"redis, 10 -> 90 % of a CPU, beside {args.batch}; 99th percentiles in microseconds")
         print(f"{'round':<6}{'arm':<18}{'first 0.1 s':>12}{'after':>12}{'> 10 ms':>10}{'of them after 0.1 s':>22}")
         work.start_batch(args.evenkeel, args.batch, args.tasks)

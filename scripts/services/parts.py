@@ -202,8 +202,17 @@ def save(args, rounds):
             json.dump({"args": vars(args), "rounds": rounds}, file, indent=1)
 
 
+def in_rounds(count, arms, measure, rounds):
+    """Measures each arm once a round, in random order; `rounds` gets what was found, and so does who asks: number, arm, figures."""
+    for number in range(1, count + 1):
+        rounds.append({})
+        for name in random.sample(arms, len(arms)):
+            rounds[-1][name] = measure(name)
+            yield number, name, rounds[-1][name]
+
+
 class Workspace:
-    """Cgroups by name and a directory; all goes at the end, however that comes about."""
+    """Cgroups, by the last part of their names, and a directory; all goes at the end, however that comes about."""
 
     def __init__(self, *names):
         self.names, self.run = names, None
@@ -215,7 +224,7 @@ class Workspace:
             file.write("#include <math.h>\n")
             for n in range(600):
                 file.write(f"double f{n}(double x) {{ double s={n}; for (int i=0;i<9;i++) s+=sin(x*i)/(i+{n}); return s*s; }}\n")
-        self.groups = {name: Group(name) for name in self.names}
+        self.groups = {name.split("/")[-1]: Group(name) for name in self.names}
         return self
 
     def __exit__(self, *_):
@@ -224,6 +233,13 @@ class Workspace:
             group.remove()
         shutil.rmtree(self.dir, ignore_errors=True)
 
+    def start_redis(self, client, share, request_us):
+        """A service of which requests a `request_us` apart take this share of a CPU."""
+        service = self.groups["service"]
+        service.served = Service("redis", service, self.dir)
+        calibrate(client, self.groups["clients"], service, share, request_us)
+        return service
+
     def start_batch(self, evenkeel, kind, tasks):
         command = [part.format(evenkeel=evenkeel, dir=self.dir) for part in BATCH[kind]]
         for _ in range(tasks or 2 * os.cpu_count()):
@@ -231,8 +247,8 @@ class Workspace:
 
     def tiers(self):
         """The service and who asks it (whose own waits are part of what it measures), beside the batch."""
-        path = {name.split("/")[-1]: group.path for name, group in self.groups.items()}
-        return [f"--service=cgroup:{path[name]}" for name in ("service", "clients")] + ["--background", f"cgroup:{path['batch']}"]
+        services = [f"--service=cgroup:{self.groups[name].path}" for name in ("service", "clients")]
+        return [*services, "--background", f"cgroup:{self.groups['batch'].path}"]
 
     def start_run(self, evenkeel, *more, of=None):
         """`run` for the tiers, or of another scope."""
@@ -271,7 +287,7 @@ class Workspace:
         """Ends `run` and all that is no service or client."""
         self.end_run()
         for name, group in self.groups.items():
-            if name.split("/")[-1] not in ("service", "clients"):
+            if name not in ("service", "clients"):
                 group.stop()
         time.sleep(1)
 

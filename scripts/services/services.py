@@ -11,9 +11,9 @@ decided ("in force"). The client is open-loop (open_loop.c): a request each PERI
 due. Both are in cgroups of their own, which go at the end. Printed: medians over rounds, and ratios to "alone" and "awake"
 round by round with the 90 % interval of their median by bootstrap.
 """
-import os, random, subprocess, time
+import os, subprocess, time
 
-from parts import BATCH, Service, Workspace, answers, ask, beside, interval, options, save
+from parts import BATCH, Service, Workspace, answers, ask, beside, in_rounds, interval, options, save
 
 
 def arm(name, args, work):
@@ -55,20 +55,15 @@ def main():
         service.served = Service(args.service, service, work.dir)
         print(f"{args.service}, a request each {args.period_us} us, beside {args.batch}; microseconds")
         print(f"{'round':<6}{'arm':<10}{'p50':>8}{'p99':>9}{'p99.9':>9}{'>10 ms':>8}{'batch CPUs':>12}  from start: p99, p99.9; choice")
-        for number in range(1, args.rounds + 1):
-            arms = ["alone", "awake", "default", "evenkeel"]
-            random.shuffle(arms)
-            found = {}
-            for name in arms:
-                one = found[name] = arm(name, args, work)
-                start = one.get("from start")
-                more = f"  {start['p99']:.0f}, {start['p999']:.0f}; {one['choice']}" if start else ""
-                print(
-                    f"{number:<6}{name:<10}{one['p50']:>8.0f}{one['p99']:>9.0f}{one['p999']:>9.0f}"
-                    f"{one['beyond_10ms']:>8.0f}{one['batch_cpus']:>12.2f}{more}",
-                    flush=True,
-                )
-            rounds.append(found)
+        arms = ["alone", "awake", "default", "evenkeel"]
+        for number, name, one in in_rounds(args.rounds, arms, lambda name: arm(name, args, work), rounds):
+            start = one.get("from start")
+            more = f"  {start['p99']:.0f}, {start['p999']:.0f}; {one['choice']}" if start else ""
+            print(
+                f"{number:<6}{name:<10}{one['p50']:>8.0f}{one['p99']:>9.0f}{one['p999']:>9.0f}"
+                f"{one['beyond_10ms']:>8.0f}{one['batch_cpus']:>12.2f}{more}",
+                flush=True,
+            )
     print(rounds[-1]["evenkeel"]["said"])
     whole = [found for found in rounds if len(found) == 4]
     print(f"\nmedian ratios of {len(whole)} rounds [90 % interval]")

@@ -10,9 +10,9 @@ take SHARE of a CPU (3 ms in each 80). Each round measures, in random order: the
 is not: so `run` gets one lever that has nothing to do with quotas. On cgroup v1 it cannot be left to find the rule: the kernel
 refuses a cgroup less than one below it has.
 """
-import random, subprocess, threading, time
+import threading, time
 
-from parts import Service, Workspace, ask, beside, calibrate, options, save, say_p99
+from parts import Workspace, ask, beside, in_rounds, options, save, say_p99
 
 EARNED, QUOTA_US, PERIOD_US, REQUEST_US = 0.0625, 5_000, 80_000, 10_000
 # Seconds until the client asks.
@@ -46,11 +46,11 @@ class Hypervisor(threading.Thread):
 
 
 def arm(name, args, work):
-    service, clients, batch, pod = (work.groups[name] for name in ("pod/service", "clients", "pod/batch", "pod"))
+    service, clients, batch, pod = (work.groups[name] for name in ("service", "clients", "batch", "pod"))
     hypervisor = Hypervisor(pod, args.credit)
     hypervisor.start()
     if name != "alone":
-        batch.start([args.evenkeel, "load", "spin", "--seconds", "100000"], stdout=subprocess.DEVNULL)
+        work.start_batch(args.evenkeel, "loops", 1)
     warm = ask(args.client, clients, service.served, REQUEST_US, WARM[name])
     if name == "run":
         of = ["--service", f"cgroup:{service.path}", "--background", f"cgroup:{batch.path}", "--lever", "idle groups"]
@@ -74,18 +74,12 @@ def main():
     args = parser.parse_args()
     rounds = []
     with Workspace("pod", "pod/service", "pod/batch", "clients") as work:
-        service = work.groups["pod/service"]
-        service.served = Service("redis", service, work.dir)
-        calibrate(args.client, work.groups["clients"], service, args.share, REQUEST_US)
+        work.start_redis(args.client, args.share, REQUEST_US)
         print(f"redis with a request each 10 ms, {100 * args.share:.2f} % of a CPU, on a machine of 6.25 % of a CPU; milliseconds")
         print(f"{'round':<6}{'arm':<9}{'p50':>8}{'p99':>8}{'p99.9':>8}{'held back, %':>14}{'batch, % of a CPU':>20}")
-        for number in range(1, args.rounds + 1):
-            found = {}
-            for name in random.sample(list(WARM), len(WARM)):
-                one = found[name] = arm(name, args, work)
-                times = "".join(f"{one[key] / 1000:>8.2f}" for key in ("p50", "p99", "p999"))
-                print(f"{number:<6}{name:<9}{times}{100 * one['held']:>14.0f}{100 * one['batch_cpus']:>20.2f}", flush=True)
-            rounds.append(found)
+        for number, name, one in in_rounds(args.rounds, list(WARM), lambda name: arm(name, args, work), rounds):
+            times = "".join(f"{one[key] / 1000:>8.2f}" for key in ("p50", "p99", "p999"))
+            print(f"{number:<6}{name:<9}{times}{100 * one['held']:>14.0f}{100 * one['batch_cpus']:>20.2f}", flush=True)
     print("\n".join(rounds[-1]["run"]["said"]))
     say_p99(rounds)
     save(args, rounds)
