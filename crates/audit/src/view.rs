@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::facts::release_version;
+use evenkeel_base::facts::{BootedHost, release_version};
 use evenkeel_base::run::ChangeRecord;
 use evenkeel_base::{CpuSet, GroupView, Observation, TaskView};
 
@@ -18,6 +18,12 @@ pub const HUNGRY_PCT: f64 = 50.0;
 /// Whether the kernel is known to be this one or a later one.
 pub fn is_since(input: &Input<'_>, since: (u32, u32)) -> Option<bool> {
     Some(release_version(input.facts.release.ok()?)? >= since)
+}
+
+/// The host, for what its boot parameters mean.
+pub fn booted_host<'a>(input: &Input<'a>) -> BootedHost<'a> {
+    let release = input.facts.release.ok().and_then(|release| release_version(release));
+    BootedHost { possible: &input.observation.topology.possible, release }
 }
 
 /// `task 812 (redis)`.

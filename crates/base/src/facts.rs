@@ -5,7 +5,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::CpuSet;
-use crate::cpuset::MAX_CPU;
 
 /// A fact, or the reason why it is not known (a path and the system's error).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,21 +126,22 @@ impl KernelParams {
     }
 
     /// The values of `isolcpus=` that the kernel took, in order.
-    pub fn isolcpus(&self) -> Vec<&str> {
-        self.isolations().into_iter().filter(|of| of.name == "isolcpus").map(|of| of.value).collect()
+    pub fn isolcpus(&self, on: &BootedHost<'_>) -> Vec<&str> {
+        self.isolations(on).into_iter().filter(|of| of.name == "isolcpus").map(|of| of.value).collect()
     }
 
     /// CPUs that the kernel keeps out of this, a flag of `isolcpus=`: `domain`, `managed_irq` or `nohz`.
-    pub fn isolated_from(&self, flag: &str) -> CpuSet {
-        let all = self.isolations().into_iter().find(|of| of.flags.contains(&flag));
+    pub fn isolated_from(&self, flag: &str, on: &BootedHost<'_>) -> CpuSet {
+        let all = self.isolations(on).into_iter().find(|of| of.flags.contains(&flag));
         all.map(|of| of.cpus).unwrap_or_default()
     }
 
     /// What the kernel took of `isolcpus=` and `nohz_full=`, in order. Each sets the CPUs of its flags, `domain` where it has none;
     /// one that names other CPUs for a flag than the first is refused as a whole. `nohz` is what `nohz_full=` sets, too
     /// (`housekeeping_setup` in the kernel's `kernel/sched/isolation.c`). Before Linux 5.18 there is one list for all flags: what
-    /// comes after the first with other CPUs is refused there, also for other flags.
-    fn isolations(&self) -> Vec<Isolation<'_>> {
+    /// comes after the first with other CPUs is refused there, also for other flags. CPUs that can never be there do not count.
+    fn isolations(&self, on: &BootedHost<'_>) -> Vec<Isolation<'_>> {
+        let is_one_list = on.release.is_some_and(|release| release < (5, 18));
         const FLAGS: [&str; 3] = ["domain", "managed_irq", "nohz"];
         let mut taken = Vec::<Isolation<'_>>::new();
         for (name, value) in &self.params {
@@ -166,15 +166,26 @@ impl KernelParams {
             }
             // Nor does it know `all` and `N` in the first place there: a word that begins with a letter is a flag.
             is_legal &= name != "isolcpus" || !list.starts_with(|c: char| c.is_ascii_alphabetic());
-            let Some(cpus) = boot_list(list).filter(|_| is_legal) else { continue };
-            let refuses =
-                |of: &Isolation<'_>| of.cpus != cpus && flags.iter().any(|flag| of.flags.contains(flag));
+            let Some(cpus) = boot_list(list, on.possible).filter(|_| is_legal) else { continue };
+            let cpus = cpus.intersection(on.possible);
+            let refuses = |of: &Isolation<'_>| {
+                of.cpus != cpus && (is_one_list || flags.iter().any(|flag| of.flags.contains(flag)))
+            };
             if !taken.iter().any(refuses) {
                 taken.push(Isolation { name, value, flags, cpus });
             }
         }
         taken
     }
+}
+
+/// What decides how a kernel reads the lists of CPUs of its command line.
+#[derive(Debug, Clone, Copy)]
+pub struct BootedHost<'a> {
+    /// CPUs that it could ever bring up.
+    pub possible: &'a CpuSet,
+    /// Its release; it is taken for a new one where that is not known.
+    pub release: Option<(u32, u32)>,
 }
 
 /// A parameter that the kernel took, by which it keeps CPUs free of something.
@@ -185,12 +196,14 @@ struct Isolation<'a> {
     cpus: CpuSet,
 }
 
-/// CPUs of a list of the command line, where `N` is the last one and `all` is all; `None` where the kernel finds no CPU in it.
-fn boot_list(text: &str) -> Option<CpuSet> {
+/// CPUs of a list of the command line, where `N` is the last one that is possible and `all` is all; `None` where the kernel finds no
+/// CPU in it.
+pub fn boot_list(text: &str, possible: &CpuSet) -> Option<CpuSet> {
     let items = text.split(',').filter(|item| !item.is_empty());
     let items: Vec<_> =
         items.map(|item| if item.eq_ignore_ascii_case("all") { "0-N" } else { item }).collect();
-    let cpus: CpuSet = items.join(",").replace('N', &MAX_CPU.to_string()).parse().ok()?;
+    let last = possible.iter().last().unwrap_or(0).to_string();
+    let cpus: CpuSet = items.join(",").replace('N', &last).parse().ok()?;
     (!cpus.is_empty()).then_some(cpus)
 }
 

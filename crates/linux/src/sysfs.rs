@@ -99,11 +99,6 @@ pub fn read_release(root: &Root) -> Result<String, ReadError> {
     Ok(root.read("proc/sys/kernel/osrelease")?.trim().to_owned())
 }
 
-/// Value of a kernel command line parameter; the last one counts, as for the kernel. Quotes are not interpreted.
-pub fn boot_parameter<'a>(cmdline: &'a str, name: &str) -> Option<&'a str> {
-    cmdline.split_ascii_whitespace().filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).next_back()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,12 +109,6 @@ mod tests {
         assert!(parse_node_meminfo("Node 0 MemFree: 1 kB\n").is_err());
         assert_eq!(parse_distances("10 21\n").unwrap(), [10, 21]);
         assert!(parse_distances("10 x").is_err());
-    }
-
-    #[test]
-    fn boot_parameters() {
-        assert_eq!(boot_parameter("a=1 isolcpus=2 isolcpus=3,4 isolcpusx=9", "isolcpus"), Some("3,4"));
-        assert_eq!(boot_parameter("quiet", "quiet"), None);
     }
 
     #[test]

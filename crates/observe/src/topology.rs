@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_base::facts::{BootedHost, KernelParams, boot_list, release_version};
 use evenkeel_base::{Cpu, CpuSet, Node, Topology};
+use evenkeel_linux::facts::boot;
 use evenkeel_linux::mountinfo::Hierarchies;
 use evenkeel_linux::sysfs::{self, CPU_DIR, NODE_DIR};
 use evenkeel_linux::{ReadError, Root, cgroup, cgroupfs, pid_status, proc_stat};
@@ -30,15 +32,15 @@ pub fn read_topology(root: &Root) -> Result<Topology, ObserveError> {
         None => online.union(&directories(root)),
     };
     let possible = list("possible")?.unwrap_or_else(|| present.clone());
-    let cmdline = root.read_optional("proc/cmdline")?.unwrap_or_default();
+    let booted = boot::parse(&root.read_optional("proc/cmdline")?.unwrap_or_default());
     let nohz_full = match list("nohz_full")? {
         Some(cpus) => cpus,
         // A kernel that does not list them in its sysfs is built without CONFIG_NO_HZ_FULL, and ignores the parameter.
         None if has_sysfs => CpuSet::new(),
-        None => parameter(&cmdline, "nohz_full", &possible),
+        None => booted.isolated_from("nohz", &BootedHost { possible: &possible, release: release(root) }),
     };
     // The kernel offloads the RCU callbacks of every nohz_full CPU too.
-    let rcu_nocbs = parameter(&cmdline, "rcu_nocbs", &possible).union(&nohz_full);
+    let rcu_nocbs = rcu_nocbs(&booted, &possible).union(&nohz_full);
     let hierarchies = hierarchies(root)?;
     let isolated =
         list("isolated")?.unwrap_or_default().union(&isolated_partitions(root, hierarchies.as_ref())?);
@@ -114,15 +116,17 @@ fn read_nodes(root: &Root, present: &CpuSet) -> Result<Vec<Node>, ReadError> {
     Ok(nodes)
 }
 
-/// A boot parameter that is a CPU list; `all` and `N` (the last CPU) are the kernel's shorthands. Text that is not a
-/// list (the kernel ignored it too) is no CPU.
-fn parameter(cmdline: &str, name: &str, possible: &CpuSet) -> CpuSet {
-    let last = possible.iter().last().unwrap_or(0).to_string();
-    match sysfs::boot_parameter(cmdline, name) {
-        None => CpuSet::new(),
-        Some("all") => possible.clone(),
-        Some(list) => list.replace('N', &last).parse().unwrap_or_default(),
+/// CPUs whose RCU callbacks the command line offloads: those of the last list, and all where that is not one (`rcu_nocb_setup` in the
+/// kernel's `kernel/rcu/tree_nocb.h`).
+fn rcu_nocbs(booted: &KernelParams, possible: &CpuSet) -> CpuSet {
+    match booted.value("rcu_nocbs") {
+        None | Some("") => CpuSet::new(),
+        Some(list) => boot_list(list, possible).unwrap_or_else(|| possible.clone()),
     }
+}
+
+fn release(root: &Root) -> Option<(u32, u32)> {
+    release_version(&sysfs::read_release(root).ok()?)
 }
 
 pub(crate) fn hierarchies(root: &Root) -> Result<Option<Hierarchies>, ReadError> {

@@ -31,6 +31,30 @@ fn a_kernel_without_nohz_full_ignores_the_parameter() {
     assert_eq!(topology.rcu_nocbs.to_string(), "2,4,26", "it has a parameter of its own");
 }
 
+/// As `rcu_nocb_setup` and `housekeeping_setup` do.
+#[test]
+fn of_several_lists_those_count_that_the_kernel_takes() {
+    for (cmdline, rcu) in [
+        ("rcu_nocbs=1 rcu-nocbs=2-3", "2-3"),
+        ("rcu_nocbs=1 rcu_nocbs=40-N", "40-47"),
+        ("rcu_nocbs=1 rcu_nocbs=x", "0-47"),
+        ("rcu_nocbs=1 rcu_nocbs", ""),
+        ("quiet -- rcu_nocbs=1", ""),
+    ] {
+        let tree = numa_host();
+        tree.file("proc/cmdline", cmdline).remove("sys/devices/system/cpu/nohz_full");
+        assert_eq!(read_topology(&tree.root()).unwrap().rcu_nocbs.to_string(), rcu, "{cmdline}");
+    }
+    for (cmdline, nohz) in
+        [("nohz_full=1 nohz_full=2-3", "1"), ("isolcpus=nohz,3", "3"), ("nohz_full=x isolcpus=nohz,2", "2")]
+    {
+        let tree = Tree::new();
+        tree.file("proc/stat", "cpu 1 1 1 1\ncpu0 1 1 1 1\ncpu1 1 1 1 1\ncpu2 1 1 1 1\ncpu3 1 1 1 1\n");
+        tree.file("proc/cmdline", cmdline);
+        assert_eq!(read_topology(&tree.root()).unwrap().nohz_full.to_string(), nohz, "{cmdline}");
+    }
+}
+
 #[test]
 fn an_offline_cpu_is_there_without_a_place() {
     let tree = numa_host();

@@ -2,6 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
+use crate::view::booted_host;
 use crate::{Finding, Input, Rule, Severity, fix};
 
 pub(super) const RULE: Rule = Rule {
@@ -29,7 +30,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
             let words = |values: Vec<&str>| {
                 values.iter().map(|value| format!("isolcpus={value}")).collect::<Vec<_>>().join(" ")
             };
-            let (asked, taken) = (cmdline.values("isolcpus").collect::<Vec<_>>(), cmdline.isolcpus());
+            let (asked, taken) =
+                (cmdline.values("isolcpus").collect::<Vec<_>>(), cmdline.isolcpus(&booted_host(input)));
             match (asked.len(), taken.len()) {
                 (0, _) => "booted without isolcpus".to_owned(),
                 (all, some) if all == some => format!("booted with {}", words(asked)),
@@ -67,6 +69,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::Known;
+
     use crate::testing::World;
     use crate::{Severity, Status};
 
@@ -100,6 +104,18 @@ mod tests {
         assert!(evidence("isolcpus=1").ends_with("booted with isolcpus=1"));
         let both = evidence("isolcpus=1 isolcpus=2-3");
         assert!(both.ends_with("isolcpus=1 isolcpus=2-3; the kernel takes isolcpus=1 of these"), "{both}");
+    }
+
+    #[test]
+    fn which_list_counts_is_told_for_this_host_and_its_kernel() {
+        let evidence = |release: &str| {
+            let cmdline = "isolcpus=nohz,domain,1-7 nohz_full=1-N isolcpus=managed_irq,2";
+            let mut world = World::new(8).isolated("1").expect("isolated = '2-3'").cmdline(cmdline);
+            world.facts.release = Known::Value(release.into());
+            world.only("isolated-as-expected").evidence
+        };
+        assert!(evidence("6.18.0").ends_with("booted with isolcpus=nohz,domain,1-7 isolcpus=managed_irq,2"));
+        assert!(evidence("5.10.0").ends_with("the kernel takes isolcpus=nohz,domain,1-7 of these"));
     }
 
     #[test]

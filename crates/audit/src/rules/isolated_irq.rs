@@ -2,7 +2,7 @@
 
 use evenkeel_base::facts::Unknown;
 
-use crate::view::housekeeping;
+use crate::view::{booted_host, housekeeping};
 use crate::{Finding, Input, Rule, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -19,7 +19,8 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
     }
     let irqs = input.facts.irqs.get()?;
     let free = housekeeping(input.observation);
-    let managed = input.facts.cmdline.ok().map(|cmdline| cmdline.isolated_from("managed_irq"));
+    let managed =
+        input.facts.cmdline.ok().map(|cmdline| cmdline.isolated_from("managed_irq", &booted_host(input)));
     let mut findings = Vec::new();
     for irq in irqs {
         let name = if irq.name.is_empty() { "no handler" } else { &irq.name };

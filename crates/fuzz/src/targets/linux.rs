@@ -1,5 +1,7 @@
 //! Files of the kernel under `/proc` and `/sys`.
 
+use evenkeel_base::CpuSet;
+use evenkeel_base::facts::BootedHost;
 use evenkeel_linux::facts::{autogroup, boot, irq, network, numa_maps};
 use evenkeel_linux::mountinfo::{self, Hierarchies};
 use evenkeel_linux::{
@@ -74,8 +76,8 @@ pub const TARGETS: &[Target] = &[
     }),
     Target::text("boot", |text| {
         let params = boot::parse(text);
-        assert!(params.isolcpus().len() <= params.values("isolcpus").count());
-        sysfs::boot_parameter(text, "isolcpus");
+        let on = BootedHost { possible: &CpuSet::first_n(8), release: None };
+        assert!(params.isolcpus(&on).len() <= params.values("isolcpus").count());
         evenkeel_base::facts::release_version(text);
     }),
     Target::text("interrupts", |text| {

@@ -36,14 +36,23 @@ pub fn read(root: &Root) -> Result<KernelParams, ReadError> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_base::CpuSet;
+    use evenkeel_base::facts::BootedHost;
+
     use super::*;
+
+    fn isolcpus(text: &str, release: (u32, u32)) -> Vec<String> {
+        let possible = CpuSet::first_n(8);
+        let on = BootedHost { possible: &possible, release: Some(release) };
+        parse(text).isolcpus(&on).into_iter().map(str::to_owned).collect()
+    }
 
     #[test]
     fn parameters_as_the_kernel_takes_them() {
         let read = parse(
             "quiet isolcpus=1 isolcpus=managed_irq,2-3 dyndbg=\"file a.c +p\" rcu-nocbs=2 -- single x=1\n",
         );
-        assert_eq!(read.isolcpus(), ["1", "managed_irq,2-3"]);
+        assert_eq!(read.values("isolcpus").collect::<Vec<_>>(), ["1", "managed_irq,2-3"]);
         assert_eq!(read.value("dyndbg"), Some("file a.c +p"));
         assert_eq!(read.value("rcu_nocbs"), Some("2"));
         assert_eq!(read.value("quiet"), Some(""));
@@ -68,14 +77,41 @@ mod tests {
             ("nohz_full=domain,2 nohz_full=all isolcpus=nohz,1,", &[]),
             ("isolcpus=1,,2, isolcpus=1-2", &["1,,2,", "1-2"]),
         ] {
-            assert_eq!(parse(text).isolcpus(), taken, "{text}");
+            assert_eq!(isolcpus(text, (6, 18)), taken, "{text}");
         }
+    }
+
+    #[test]
+    fn n_is_the_last_cpu_and_none_beyond_it_counts() {
+        for text in ["isolcpus=nohz,domain,1-7 nohz_full=1-N", "nohz_full=1-N isolcpus=nohz,domain,1-7"] {
+            assert_eq!(isolcpus(text, (6, 18)), ["nohz,domain,1-7"], "{text}");
+        }
+        assert_eq!(isolcpus("nohz_full=1-6 isolcpus=nohz,domain,1-N", (6, 18)), [""; 0]);
+        assert_eq!(isolcpus("nohz_full=4-N isolcpus=nohz,4-9", (6, 18)), ["nohz,4-9"]);
+    }
+
+    #[test]
+    fn an_older_kernel_has_one_list_for_all_flags() {
+        for (text, old, new) in [
+            ("isolcpus=1 isolcpus=managed_irq,2", &["1"][..], &["1", "managed_irq,2"][..]),
+            ("isolcpus=1 isolcpus=managed_irq,1", &["1", "managed_irq,1"], &["1", "managed_irq,1"]),
+            ("nohz_full=2 isolcpus=1", &[], &["1"]),
+        ] {
+            assert_eq!((isolcpus(text, (5, 17)), isolcpus(text, (5, 18))), (own(old), own(new)), "{text}");
+        }
+    }
+
+    fn own(values: &[&str]) -> Vec<String> {
+        values.iter().map(|&value| value.to_owned()).collect()
     }
 
     #[test]
     fn each_flag_has_the_cpus_of_the_first_that_is_taken() {
         let read = parse("nohz_full=1-3 isolcpus=managed_irq,2-3 isolcpus=1 isolcpus=domain,managed_irq,1");
-        let cpus = ["nohz", "managed_irq", "domain", "odd"].map(|flag| read.isolated_from(flag).to_string());
+        let possible = CpuSet::first_n(4);
+        let on = BootedHost { possible: &possible, release: None };
+        let cpus =
+            ["nohz", "managed_irq", "domain", "odd"].map(|flag| read.isolated_from(flag, &on).to_string());
         assert_eq!(cpus, ["1-3", "2-3", "1", ""]);
     }
 }
