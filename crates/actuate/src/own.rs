@@ -27,7 +27,8 @@ pub struct Raised {
 
 impl Raised {
     /// Gives the calling thread this nice value and, where the kernel has slices of one's own, this slice
-    /// (nanoseconds). `None` when it is as favoured already: its nice value is at least as low, or it is no fair task.
+    /// (nanoseconds). `None` when it is as favoured already: its nice value is at least as low, or it is no fair task. Under SCHED_IDLE
+    /// the nice value does not act: such a thread leaves that class for a negative one.
     pub fn thread(nice: Nice, slice_ns: Option<u64>) -> Result<Option<Self>, KernelError> {
         let denied = |error: std::io::Error| {
             let what = format!("own nice value {}: {error}; needs CAP_SYS_NICE", nice.get());
@@ -40,11 +41,15 @@ impl Raised {
         let tid = own_tid();
         let before = sys::sched_getattr(tid).map_err(denied)?;
         let Some(found) = before.decode(sys::default_slice_ns()) else { return Ok(None) };
-        if !found.policy.is_fair() || found.nice <= nice {
+        let acts = found.policy.has_nice();
+        // 0 asks for nothing.
+        let is_asked = if acts { nice < found.nice } else { nice.get() < 0 };
+        if !found.policy.is_fair() || !is_asked {
             return Ok(None);
         }
         let slice_ns = slice_ns.or(found.slice_ns);
-        let attr = SchedAttr { nice, slice_ns, reset_on_fork: true, ..found };
+        let policy = if acts { found.policy } else { SchedPolicy::Other };
+        let attr = SchedAttr { policy, nice, slice_ns, reset_on_fork: true, ..found };
         sys::sched_setattr(tid, &RawSchedAttr::encode(&attr)).map_err(denied)?;
         let ours = sys::sched_getattr(tid).map_err(denied)?;
         Ok(Some(Self { tid, before: RawSchedAttr::encode(&found), ours }))
@@ -84,6 +89,11 @@ impl Drop for Raised {
     fn drop(&mut self) {
         // Somebody else changed it meanwhile: theirs to keep. The thread has ended: nothing to put back.
         if sys::sched_getattr(self.tid).is_ok_and(|now| now == self.ours) {
+            if self.before.policy == SchedPolicy::Idle.raw() {
+                // The kernel takes neither nice value nor slice together with SCHED_IDLE, and keeps what there is of both.
+                let first = RawSchedAttr { policy: SchedPolicy::Other.raw(), ..self.before };
+                let _ = sys::sched_setattr(self.tid, &first);
+            }
             let _ = sys::sched_setattr(self.tid, &self.before);
         }
     }

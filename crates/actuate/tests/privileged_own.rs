@@ -36,6 +36,25 @@ fn a_thread_is_raised_alone_and_put_back() {
     });
 }
 
+/// It weighs least whatever its nice value.
+#[test]
+fn an_idle_thread_is_raised_out_of_its_class_and_put_back() {
+    let idle = SchedPolicy::Idle.raw();
+    for nice in [0, -12] {
+        on_a_thread(|| {
+            let attr = RawSchedAttr { nice, ..sys::sched_getattr(0).unwrap() };
+            sys::sched_setattr(0, &attr).unwrap();
+            sys::sched_setattr(0, &RawSchedAttr { policy: idle, ..attr }).unwrap();
+            let before = mine();
+            assert!(Raised::thread(Nice::new(0), Some(1_000_000)).unwrap().is_none(), "not asked for");
+            let raised = Raised::thread(Nice::new(-7), Some(1_000_000)).unwrap().unwrap();
+            assert_eq!((sys::sched_getattr(0).unwrap().policy, mine().0), (SchedPolicy::Other.raw(), -7));
+            drop(raised);
+            assert_eq!((sys::sched_getattr(0).unwrap().policy, mine()), (idle, before));
+        });
+    }
+}
+
 #[test]
 fn it_is_put_back_from_another_thread_as_well() {
     on_a_thread(|| {
