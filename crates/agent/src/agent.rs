@@ -147,7 +147,8 @@ impl Agent {
         let features = Features {
             scx: offered.clone().unwrap_or_default(),
             task_slice,
-            default_slice_ns: evenkeel_linux::sys::default_slice_ns(),
+            // Asked for each time: [`Self::features`].
+            default_slice_ns: None,
             realtime: config.realtime,
             deadline: config.deadline,
             background: config.background.is_some(),
@@ -210,9 +211,9 @@ impl Agent {
         &self.log.record
     }
 
-    /// What the kernel offers and the user allows.
+    /// What the kernel offers now, and the user allows.
     pub fn features(&self) -> Features {
-        self.features
+        Features { default_slice_ns: self.observer.default_slice_ns(), ..self.features }
     }
 
     /// No BPF scheduler is tried from now on.
@@ -323,7 +324,8 @@ impl Agent {
             let is_service = |task: &TaskView| self.config.service_of(task, observation).is_some();
             self.controls.add_services(observation, is_service);
         }
-        let seen = Seen { observation, scope, hierarchies };
+        let default_slice_ns = self.observer.default_slice_ns();
+        let seen = Seen { observation, scope, hierarchies, default_slice_ns };
         let next = self.components.on_window(seen, &mut self.controls);
         if next == Next::SetAll || self.controls.has_lost_of_a_group() {
             let plan = self.plan.clone();

@@ -27,6 +27,8 @@ pub(crate) struct Seen<'a> {
     pub scope: &'a Scope,
     /// `None` where cgroups are not mounted.
     pub hierarchies: Option<&'a Hierarchies>,
+    /// The kernel's default slice, where tasks can have one of their own.
+    pub default_slice_ns: Option<u64>,
 }
 
 /// What a component wants after an observation.

@@ -41,7 +41,7 @@ impl Components {
             // Limits of one cgroup have one who sets them.
             (config.background.is_some() && limit.is_none()).then(|| boxed(Headroom::default())),
             limit.map(|auto| boxed(ScopeGovernor::new(auto.instance, services))),
-            LostTurns::new(config, features.default_slice_ns).map(boxed),
+            LostTurns::new(config).map(boxed),
         ];
         Self {
             promises: Promises::new(config, features.task_slice),

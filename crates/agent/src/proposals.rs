@@ -124,6 +124,12 @@ mod tests {
     }
 
     #[test]
+    fn proposals_know_the_default_slice() {
+        let agent = testing::agent("comm:^none$", |_| {});
+        assert_eq!(agent.features().default_slice_ns, evenkeel_linux::sys::default_slice_ns());
+    }
+
+    #[test]
     fn a_limit_of_the_scope_is_told_from_its_weight_and_from_a_services_burst() {
         let plan = |path: &str, to| Plan { changes: vec![testing::change(path, to)], ..Plan::default() };
         let quota = || Setting::Quota(CpuQuota::UNLIMITED);

@@ -24,10 +24,8 @@ use crate::topology::read_topology;
 /// For which tasks the slow facts (affinity, class, nice, slice) and fresh limits of groups are read.
 pub type Detail = Select;
 
-/// The machine is read again this often, and when a CPU came or went.
+/// The machine and the kernel's default slice are read again this often, and when a CPU came or went.
 const TOPOLOGY_AGE: Duration = Duration::from_secs(60);
-/// The kernel's default slice changes with the number of CPUs: it is asked for again this often.
-const SLICE_AGE: Duration = Duration::from_secs(30);
 
 evenkeel_base::defaults! {
 #[derive(Debug, Clone)]
@@ -54,7 +52,6 @@ pub struct Observer {
     topology: Arc<Topology>,
     topology_read: Instant,
     default_slice: Option<u64>,
-    default_slice_read: Instant,
 }
 
 impl Observer {
@@ -64,16 +61,14 @@ impl Observer {
     /// No `/proc`, kernel files that make no sense, or no BPF where it alone was asked for.
     pub fn new(root: &Root, options: ObserverOptions) -> Result<Self, ObserveError> {
         let sampler = Sampler::open(root, options.sampling)?;
-        let now = Instant::now();
         Ok(Self {
             root: root.clone(),
             groups: Groups::default(),
             owners: Owners::new(Runtimes::start(root, &options.runtimes)),
             slow: OnDemand::new(root),
             topology: Arc::new(read_topology(root)?),
-            topology_read: now,
+            topology_read: Instant::now(),
             default_slice: root.is_live().then(sys::default_slice_ns).flatten(),
-            default_slice_read: now,
             sampler,
             options,
         })
@@ -102,6 +97,11 @@ impl Observer {
     /// Waits until every runtime has answered or failed once, at most this long; for one-shot commands.
     pub fn wait_for_runtimes(&self, at_most: Duration) {
         self.owners.wait(at_most);
+    }
+
+    /// The kernel's default slice, nanoseconds, as of the last observation.
+    pub fn default_slice_ns(&self) -> Option<u64> {
+        self.default_slice
     }
 
     /// systemd's unit a task is in, by its cgroup.
@@ -247,10 +247,7 @@ impl Observer {
                 self.topology = Arc::new(topology);
             }
             self.topology_read = Instant::now();
-        }
-        if self.default_slice_read.elapsed() > SLICE_AGE {
             self.default_slice = sys::default_slice_ns();
-            self.default_slice_read = Instant::now();
         }
         Ok(())
     }

@@ -78,7 +78,7 @@ fn has_full_cpu(cpus: &[CpuView]) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct LostTurns {
     promises: Vec<Guarantee>,
-    /// Asked once: it takes a thread.
+    /// Of the last window.
     default_slice_ns: Option<u64>,
     turns: Turns,
     groups: BTreeMap<String, Group>,
@@ -92,18 +92,14 @@ pub(crate) struct LostTurns {
 impl LostTurns {
     /// `None` where nothing may be changed, other levers were asked for alone, or waiting is meant: background work, a limit, tests
     /// of the same against the same.
-    pub fn new(config: &Config, default_slice_ns: Option<u64>) -> Option<Self> {
+    pub fn new(config: &Config) -> Option<Self> {
         let asked_for = config.levers.is_empty() || config.levers.iter().any(|name| name == TURNS);
         let wanted = asked_for
             && config.apply
             && !config.as_found
             && config.background.is_none()
             && config.limit.is_none();
-        wanted.then(|| Self {
-            promises: config.guarantees.stated.clone(),
-            default_slice_ns,
-            ..Self::default()
-        })
+        wanted.then(|| Self { promises: config.guarantees.stated.clone(), ..Self::default() })
     }
 
     fn look(&mut self, observation: &Observation, controls: &Controls) {
@@ -257,6 +253,7 @@ impl Component for LostTurns {
     }
 
     fn on_window(&mut self, seen: Seen<'_>, controls: &mut Controls) -> Next {
+        self.default_slice_ns = seen.default_slice_ns;
         if !controls.act() {
             return Next::Stays;
         }
@@ -306,6 +303,18 @@ mod tests {
         assert!(!host(&[(40.0, None), (80.0, Some(5.0))]));
         assert!(host(&[(5.0, None), (97.0, None)]));
         assert!(host(&[(5.0, None), (62.0, Some(35.0))]), "what is stolen is not idle");
+    }
+
+    #[test]
+    fn slices_are_judged_by_the_default_of_the_moment() {
+        let mut turns = LostTurns::default();
+        let observation = crate::testing::observation(&[]);
+        let scope = crate::Scope::parse(&["comm:^none$"]).unwrap();
+        for default_slice_ns in [Some(2_800_000), Some(1_400_000)] {
+            let seen = Seen { observation: &observation, scope: &scope, hierarchies: None, default_slice_ns };
+            turns.on_window(seen, &mut Controls::none(false));
+            assert_eq!(turns.default_slice_ns, default_slice_ns);
+        }
     }
 
     /// Weights act between siblings: where two paths part.

@@ -164,8 +164,10 @@ mod tests {
         let mut look = |host: &Observation| {
             controls.observe(host, &scope, &[], false, None);
             promises.with_missing(&Detail::None, host);
-            let next = promises
-                .on_window(Seen { observation: host, scope: &scope, hierarchies: None }, &mut controls);
+            let next = promises.on_window(
+                Seen { observation: host, scope: &scope, hierarchies: None, default_slice_ns: None },
+                &mut controls,
+            );
             (next, promises.changes().len(), promises.keeper().governs(testing::task(10, "web", 1).id))
         };
         let mut host = testing::observation(&[("/", None), ("/a", Some(0)), ("/b", Some(0))]);

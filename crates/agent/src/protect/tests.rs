@@ -48,7 +48,8 @@ fn that_waits_are_means_from_now_on_is_told_once_and_they_are_not_pooled_with_co
     latency_slos.watched(&waits(1_000_000, 500), 1.0);
     let (scope, observation) = (Scope::parse(&["comm:y"]).unwrap(), testing::observation(&[("/", None)]));
     let mut notes = |watched: &[Option<Histogram>]| {
-        let seen = Seen { observation: &observation, scope: &scope, hierarchies: None };
+        let seen =
+            Seen { observation: &observation, scope: &scope, hierarchies: None, default_slice_ns: None };
         latency_slos.on_window(seen, &mut Controls::none(false));
         let left = latency_slos.all[0].recent.len();
         latency_slos.watched(watched, 1.0);
