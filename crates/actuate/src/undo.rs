@@ -231,11 +231,16 @@ fn put_back_if<K: Kernel>(
     wholly: bool,
     report: &mut RestoreReport,
 ) -> bool {
+    // The journal knows it by its first name.
+    let mut renamed: Option<Entry> = None;
     let (state, result) = loop {
-        let Some((state, result)) = attempt(kernel, entry, wholly) else { return false };
+        let place = renamed.as_ref().unwrap_or(entry);
+        let Some((state, result)) = attempt(kernel, place, wholly) else { return false };
         // Not gone but renamed, before or while it was restored.
-        match (&state, locate(kernel, entry)) {
-            (State::Gone, Ok(Some(target))) if target != entry.target => entry.target = target,
+        match (&state, locate(kernel, place)) {
+            (State::Gone, Ok(Some(target))) if target != place.target => {
+                renamed = Some(Entry { target, ..place.clone() });
+            }
             _ => break (state, result),
         }
     };
