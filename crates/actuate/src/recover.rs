@@ -221,8 +221,11 @@ pub(crate) fn put_all_back<K: Kernel>(kernel: &mut K, entries: &mut Vec<Entry>, 
         tracing::debug!(%error, "looked at again afterwards");
     }
     pass(kernel, entries, State::may_be_ours, report);
-    // What one refuses another may have been in the way of: a group's real-time budget, say, under real-time tasks.
-    if !report.failed.is_empty() && !report.put_back.is_empty() {
+    // What one refuses another may have been in the way of, and that another one: limits of groups within groups, or a group's
+    // real-time budget under real-time tasks.
+    let mut before = 0;
+    while !report.failed.is_empty() && report.put_back.len() > before {
+        before = report.put_back.len();
         report.failed.clear();
         pass(kernel, entries, State::may_be_ours, report);
     }

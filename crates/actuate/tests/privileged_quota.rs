@@ -2,7 +2,7 @@
 
 mod support;
 
-use evenkeel_actuate::{Actuator, Linux, Options};
+use evenkeel_actuate::{Actuator, Linux, Options, restore};
 use evenkeel_base::{CpuQuota, GroupRef, Limit, Setting, Target};
 use evenkeel_linux::testing::TestCgroup;
 use support::{plan, state_dir};
@@ -62,4 +62,35 @@ fn a_limit_whose_parent_was_lowered_meanwhile_goes_back_when_there_is_room_for_i
     assert_eq!(recovery.report.put_back.len(), 1, "{recovery:?}");
     assert_eq!(child.quota(), found);
     assert!(actuator.close().is_clean());
+}
+
+/// In the order of the last writes the kernel refuses all but one at first, and the next after each.
+#[test]
+fn limits_of_groups_within_groups_go_back_whatever_their_order() {
+    let Some((parent, child)) = family("order") else { return };
+    let grandchild = child.child("below").unwrap();
+    let groups = [&grandchild, &child, &parent];
+    let found = quota(50_000, 100_000);
+    groups.iter().for_each(|group| group.set_quota(&found).unwrap());
+    let change = |group: &TestCgroup, usec: u64| {
+        let target = Target::Group(GroupRef { path: group.path().to_owned(), v2: false });
+        (target, Setting::Quota(quota(usec, 100_000)))
+    };
+    for killed in [false, true] {
+        let dir = state_dir();
+        let (mut actuator, _) =
+            Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+        let raised = groups.iter().rev().map(|group| change(group, 80_000)).collect();
+        assert_eq!(actuator.set(&plan(raised), &|_| true).applied(), 3);
+        let lowered = groups.iter().map(|group| change(group, 79_000)).collect();
+        assert_eq!(actuator.set(&plan(lowered), &|_| true).applied(), 3);
+        let report = if killed {
+            drop(actuator);
+            restore(dir.path(), Linux::new().unwrap()).unwrap().report
+        } else {
+            actuator.close()
+        };
+        assert!(report.is_clean() && report.put_back.len() == 3, "{report:?}");
+        assert!(groups.iter().all(|group| group.quota() == Some(found)));
+    }
 }
