@@ -326,7 +326,7 @@ impl<K: Kernel> Actuator<K> {
                 let entry = &self.entries[index];
                 let idle_wanted =
                     entry.knob == Knob::Weight && wanted.contains_key(&(&entry.target, Knob::GroupIdle));
-                entry.state.may_be_ours()
+                entry.state.is_to_restore()
                     && !wanted.contains_key(&(&entry.target, entry.knob))
                     && !idle_wanted
             })
@@ -336,6 +336,17 @@ impl<K: Kernel> Actuator<K> {
             put_back_at(&mut self.kernel, &mut self.entries, index, report);
         }
         self.index_new();
+        // For whoever restores after a kill.
+        let is_new = |entry: &Entry| {
+            matches!(entry.state, State::StandIn(_))
+                && entry.journaled > 0
+                && entry.journaled < entry.wrote.len()
+        };
+        let new: Vec<_> = (0..self.entries.len()).filter(|&index| is_new(&self.entries[index])).collect();
+        let new: Vec<_> = new.into_iter().map(|index| (index, None)).collect();
+        if let Err(error) = self.record(&new) {
+            report.notes.push(error.to_string());
+        }
     }
 
     /// Puts into the journal what must be there before the writes: one append for all.

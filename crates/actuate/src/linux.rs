@@ -152,6 +152,9 @@ impl Linux {
 
     /// `is_back`: see [`Kernel::write_back`].
     fn put(&mut self, target: &Target, to: &Setting, is_back: bool) -> Result<(), KernelError> {
+        if let Setting::Cpuset(_) = to {
+            self.cpusets.clear();
+        }
         match (target, to) {
             (Target::Task(id), Setting::Affinity(cpus)) => self.pin(*id, cpus),
             (Target::Task(id), Setting::Sched(attr)) => {

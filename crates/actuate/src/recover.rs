@@ -220,14 +220,15 @@ pub(crate) fn put_all_back<K: Kernel>(kernel: &mut K, entries: &mut Vec<Entry>, 
     if let Some(error) = adopt::follow_execs(kernel, entries, None).unseen {
         tracing::debug!(%error, "looked at again afterwards");
     }
-    pass(kernel, entries, State::may_be_ours, report);
+    pass(kernel, entries, State::is_to_restore, report);
     // What one refuses another may have been in the way of, and that another one: limits of groups within groups, or a group's
     // real-time budget under real-time tasks.
+    let is_elsewhere = |entry: &Entry| matches!(entry.state, State::StandIn(_));
     let mut before = 0;
-    while !report.failed.is_empty() && report.put_back.len() > before {
+    while (!report.failed.is_empty() || entries.iter().any(is_elsewhere)) && report.put_back.len() > before {
         before = report.put_back.len();
         report.failed.clear();
-        pass(kernel, entries, State::may_be_ours, report);
+        pass(kernel, entries, State::is_to_restore, report);
     }
     let since = first_ticks(entries);
     for wait in std::iter::once(None).chain(SETTLE.map(Some)) {

@@ -40,6 +40,8 @@ pub(crate) enum State {
     Ours(Setting),
     /// Somebody else changed it while it had this value of ours, parts of which may be there.
     Disputed(Setting),
+    /// The original cannot be set now; this value of ours stands in for it, see [`attainable`].
+    StandIn(Setting),
     /// Somebody else's value is there.
     Foreign,
     /// The target is no more.
@@ -51,6 +53,11 @@ impl State {
     pub fn may_be_ours(&self) -> bool {
         matches!(self, Self::Ours(_) | Self::Unknown | Self::Disputed(_))
     }
+
+    /// Whether there is something to restore: a value that stands in for the original does until it can be.
+    pub fn is_to_restore(&self) -> bool {
+        self.may_be_ours() || matches!(self, Self::StandIn(_))
+    }
 }
 
 impl Entry {
@@ -60,7 +67,7 @@ impl Entry {
         self.state = match std::mem::replace(&mut self.state, State::Unknown) {
             State::Ours(value) | State::Disputed(value) => State::Disputed(value),
             State::Unknown => State::Unknown,
-            State::Back | State::Foreign | State::Gone => State::Foreign,
+            State::Back | State::StandIn(_) | State::Foreign | State::Gone => State::Foreign,
         };
     }
 
@@ -68,7 +75,9 @@ impl Entry {
     /// far a write came, as after a kill, it may be any.
     pub fn ours(&self) -> &[Setting] {
         match &self.state {
-            State::Ours(value) | State::Disputed(value) => std::slice::from_ref(value),
+            State::Ours(value) | State::Disputed(value) | State::StandIn(value) => {
+                std::slice::from_ref(value)
+            }
             State::Unknown => &self.wrote,
             State::Back | State::Foreign | State::Gone => &[],
         }
@@ -245,8 +254,18 @@ fn put_back_if<K: Kernel>(
         }
     };
     evenkeel_linux::fault::point("actuate.restored");
+    // It may have stood in for its original since the pass before.
+    if let (State::StandIn(_), Done::Back(item)) = (&entry.state, &result) {
+        report.put_back.retain(|before| (&before.target, before.knob) != (&item.target, item.knob));
+    }
+    if let State::StandIn(mask) = &state
+        && !entry.wrote.contains(mask)
+    {
+        entry.wrote.push(mask.clone());
+    }
     entry.state = state;
     match result {
+        Done::Later => {}
         Done::Back(item) => report.put_back.push(item),
         Done::Already(item) => report.already.push(item),
         Done::Gone(item) => report.gone.push(item),
@@ -257,6 +276,8 @@ fn put_back_if<K: Kernel>(
 }
 
 enum Done {
+    /// What stands in for its original does so still.
+    Later,
     Back(Item),
     Already(Item),
     Gone(Item),
@@ -311,6 +332,9 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
         return Some((State::Back, Done::Already(entry.item(Some(present), None))));
     }
     let to = attainable(&reverse.to, widest.as_ref());
+    if entry.state == State::StandIn(to.clone()) {
+        return Some((as_before(), Done::Later));
+    }
     match kernel.write_back(&entry.target, &to) {
         Ok(()) => {}
         Err(KernelError::Gone) => return Some(ended(kernel, entry)),
@@ -340,8 +364,9 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
                 (State::Foreign, Done::Conflict(entry.item(Some(present), Some(note))))
             } else {
                 let elsewhere = "none of its CPUs is in its cpuset now; it may use all of that".to_owned();
-                let note = (to != reverse.to).then_some(elsewhere);
-                (State::Back, Done::Back(entry.item(Some(present), note)))
+                let is_elsewhere = to != reverse.to;
+                let done = Done::Back(entry.item(Some(present), is_elsewhere.then_some(elsewhere)));
+                (if is_elsewhere { State::StandIn(to) } else { State::Back }, done)
             }
         }
         Ok(now) => {

@@ -77,3 +77,50 @@ fn who_has_no_cpu_in_its_cpuset_is_lent_none() {
     host.world.set_cpuset(host.tasks[0].tid, cpus("0,2-3"));
     assert_eq!(originals(&mut actuator), ["0"]);
 }
+
+/// Whoever pinned it is not told to do so again: its own mask is back as soon as it can be.
+#[test]
+fn what_stood_in_for_an_affinity_goes_back_when_the_cpuset_has_its_cpus_again() {
+    for end in ["next plan", "another pin", "refused", "close", "restore"] {
+        let (host, mut actuator) = opened();
+        let (id, target) = (host.tasks[0], host.task(0));
+        let pin = |text: &str| plan(vec![(target.clone(), Setting::Affinity(cpus(text)))]);
+        host.world.put(&target, &Setting::Affinity(cpus("0")));
+        assert_eq!(actuator.set(&pin("1"), &all).applied(), 1);
+        host.world.set_cpuset(id.tid, cpus("2-3"));
+        assert_eq!(actuator.set(&plan(vec![]), &all).back.put_back.len(), 1);
+        let written = host.world.written().len();
+        assert!(actuator.set(&plan(vec![]), &all).back.is_empty(), "nothing is new");
+        assert_eq!(host.world.written().len(), written);
+        host.world.set_cpuset(id.tid, CpuSet::first_n(4));
+        let report = match end {
+            "next plan" => actuator.set(&plan(vec![]), &all).back,
+            "refused" => actuator.set(&pin("1"), &|_| false).back,
+            "another pin" => {
+                assert_eq!(actuator.set(&pin("1"), &all).applied(), 1);
+                actuator.close()
+            }
+            "close" => actuator.close(),
+            _ => {
+                drop(actuator);
+                host.restore().unwrap().report
+            }
+        };
+        assert!(report.is_clean() && report.put_back.len() == 1, "{end}: {report:?}");
+        assert_eq!(shown(&host, id), Setting::Affinity(cpus("0")).to_string(), "{end}");
+    }
+}
+
+#[test]
+fn what_stands_in_for_an_affinity_is_somebody_elses_once_it_is_changed() {
+    let (host, mut actuator) = opened();
+    let (id, target) = (host.tasks[0], host.task(0));
+    host.world.put(&target, &Setting::Affinity(cpus("0")));
+    let pin = plan(vec![(target.clone(), Setting::Affinity(cpus("1")))]);
+    assert_eq!(actuator.set(&pin, &all).applied(), 1);
+    host.world.set_cpuset(id.tid, cpus("2-3"));
+    actuator.set(&plan(vec![]), &all);
+    host.world.put(&target, &Setting::Affinity(cpus("3")));
+    assert_eq!(actuator.close().conflicts.len(), 1);
+    assert_eq!(shown(&host, id), Setting::Affinity(cpus("3")).to_string());
+}

@@ -28,7 +28,7 @@ impl<K: Kernel> Actuator<K> {
         }
         let Some(index) = self.entry_of(&change.target, knob) else { return };
         let is_ours = match self.entries[index].state {
-            State::Ours(_) | State::Disputed(_) => true,
+            State::Ours(_) | State::Disputed(_) | State::StandIn(_) => true,
             // After a write that failed it was tried; a weight may have to wait until its group is idle no more.
             State::Unknown => matches!(verdict, Verdict::Refused(_)) && knob != Knob::Weight,
             State::Back | State::Foreign | State::Gone => false,
