@@ -368,4 +368,18 @@ mod tests {
             "turned round as a whole the second would show it: two choices of 128"
         );
     }
+
+    #[test]
+    fn what_may_be_lost_is_a_share_of_what_both_windows_got() {
+        let mut track = Track::new(0.1, GuardLimits::default());
+        track.pair(used(20.0, 4.0), used(10.0, 4.5));
+        assert_eq!(track.not_waited, [0.1 * 15.0 + 4.0 - 4.5]);
+    }
+
+    #[test]
+    fn of_the_small_bets_tell_at_the_error_probability_of_a_question() {
+        let small = Track::new(0.05, GuardLimits::default()).of_the_small(1.0);
+        // Five sure wins are evidence of 18.8, six of more than 20.
+        assert!(!small.shows(&[&[1.0; 5]]) && small.shows(&[&[1.0; 6]]));
+    }
 }

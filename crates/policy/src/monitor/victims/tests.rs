@@ -367,3 +367,35 @@ fn a_quarter_of_an_hour_of_waits_and_requests_is_remembered() {
     assert_eq!(watch.tails["/web"].0.waits(), 200.0);
     assert_eq!(watch.requests["web"].1.clone().into_candidate().len(), 160);
 }
+
+#[test]
+fn fewer_than_two_hundred_waits_accuse_nobody() {
+    let accused = |short: u64| {
+        let mut watch = Watch::new(VictimLimits::default());
+        let window = |waits: &[(u64, u64)]| {
+            let waits = BTreeMap::from([("/web".into(), Histogram::of(waits))]);
+            Seen { seconds: 3.0, waits, ..Seen::default() }
+        };
+        let change = vec![window(&[(50_000_000, 20)]); 4];
+        let baseline = window(&[(1_000_000, short), (5_000_000, 1)]);
+        watch.add(Comparison { change: &change, baseline: &baseline });
+        watch.tail_victims(0.05).count()
+    };
+    assert_eq!((accused(118), accused(119)), (0, 1), "80 of them under the change");
+}
+
+#[test]
+fn who_was_not_seen_in_ten_comparisons_is_remembered_and_in_eleven_forgotten() {
+    let mut watch = Watch::new(VictimLimits::default());
+    let usages = vec![(id(1), Usage { cpu_pct: 20.0, waited_pct: None })];
+    let seen = Seen { seconds: 3.0, usages, ..Seen::default() };
+    watch.add(Comparison { change: &vec![seen.clone(); 4], baseline: &seen });
+    let nobody = Seen { seconds: 3.0, ..Seen::default() };
+    let known: Vec<bool> = (0..11)
+        .map(|_| {
+            watch.add(Comparison { change: &vec![nobody.clone(); 4], baseline: &nobody });
+            watch.everybody.contains_key(&id(1))
+        })
+        .collect();
+    assert_eq!(known, [[true; 10].as_slice(), &[false]].concat());
+}

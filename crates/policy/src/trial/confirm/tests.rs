@@ -490,3 +490,5 @@ fn what_is_claimed_is_bounded_on_both_sides() {
     assert_eq!(confirmation.gain(), Some(gain));
     assert!((gain.value - 10.9).abs() < 1e-9 && confirmation.pairs() == 10, "{gain:?}");
 }
+
+mod limits;
