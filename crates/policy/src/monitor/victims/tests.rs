@@ -399,3 +399,19 @@ fn who_was_not_seen_in_ten_comparisons_is_remembered_and_in_eleven_forgotten() {
         .collect();
     assert_eq!(known, [[true; 10].as_slice(), &[false]].concat());
 }
+
+#[test]
+fn three_comparisons_accuse_and_two_do_not() {
+    let mut watch = Watch::new(VictimLimits::default());
+    let window = |cpu_pct: f64| {
+        let usages = vec![(id(1), Usage { cpu_pct, waited_pct: None })];
+        Seen { seconds: 3.0, usages, ..Seen::default() }
+    };
+    let accused: Vec<usize> = [20.0, 20.5, 21.0]
+        .map(|before| {
+            watch.add(Comparison { change: &vec![window(2.0); 4], baseline: &window(before) });
+            watch.victims(1.0).len()
+        })
+        .to_vec();
+    assert_eq!(accused, [0, 0, 1]);
+}
