@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::LazyLock;
 
-use evenkeel_base::{ExitedView, Observation, TaskView, is_at_or_below, regex_fault};
+use evenkeel_base::{ExitedView, Matcher, Observation, TaskView, is_at_or_below};
 use evenkeel_linux::cgroupfs::parent;
-use regex::Regex;
 
 use crate::tiers::{self, Tier};
 use crate::trusted::Trusted;
@@ -26,13 +25,8 @@ pub struct ScopeError {
 enum Term {
     /// A process with all its threads, and when that began, where it is known which process is meant.
     Pid(u32, Found<Option<u64>>),
-    Comm(Regex),
-    /// A cgroup and everything below it.
-    Cgroup(String),
-    /// By name, or by at least six characters of the id.
-    Container(String),
-    Pod(Option<String>, String),
-    Vm(String),
+    /// What else a user names.
+    Named(Matcher),
     All,
     /// By the whole id, which nobody can choose.
     ContainerId(String),
@@ -157,7 +151,11 @@ impl Scope {
 
     /// Whether the whole host is named: `all`, or the root cgroup, which is what `cgroup:/$UNSET` becomes.
     pub fn names_the_host(&self) -> bool {
-        self.is_all() || self.include.iter().any(|term| matches!(term, Term::Cgroup(path) if path.is_empty()))
+        self.is_all()
+            || self
+                .include
+                .iter()
+                .any(|term| matches!(term, Term::Named(Matcher::Cgroup(path)) if path.is_empty()))
     }
 
     /// Whether the whole host is named, and nothing is left out.
@@ -196,18 +194,20 @@ impl Scope {
 
     /// Whether what a task is called decides about it.
     pub(crate) fn reads_names(&self) -> bool {
-        self.include.iter().chain(&self.exclude).any(|term| matches!(term, Term::Comm(_)))
+        self.include.iter().chain(&self.exclude).any(|term| matches!(term, Term::Named(Matcher::Comm(_))))
     }
 
     /// Whether what a task of it starts belongs to it for as long as it stays in its cgroup.
     pub(crate) fn has_children(&self) -> bool {
-        let by_place = |term: &Term| !matches!(term, Term::Pid(..) | Term::Comm(_));
+        let by_place = |term: &Term| !matches!(term, Term::Pid(..));
         !self.include.is_empty() && self.include.iter().all(by_place) && !self.reads_names()
     }
 
     /// Whether a cgroup is left out by its path.
     pub(crate) fn excludes_path(&self, path: &str) -> bool {
-        self.exclude.iter().any(|term| matches!(term, Term::Cgroup(out) if is_at_or_below(path, out)))
+        self.exclude
+            .iter()
+            .any(|term| matches!(term, Term::Named(Matcher::Cgroup(out)) if is_at_or_below(path, out)))
     }
 
     /// Whether nothing was named, so that containers and virtual machines are meant.
@@ -219,22 +219,24 @@ impl Scope {
     pub fn group(&self, observation: &Observation) -> Option<u32> {
         let [term] = self.include.as_slice() else { return None };
         match term {
-            Term::Cgroup(path) => {
+            Term::Named(Matcher::Cgroup(path)) => {
                 let path = if path.is_empty() { "/" } else { path.as_str() };
                 let at = observation.groups.iter().position(|group| group.path == path)?;
                 u32::try_from(at).ok()
             }
-            Term::Container(name) => observation.containers.iter().find(|c| c.is_meant_by(name))?.group,
-            Term::Pod(namespace, name) => {
+            Term::Named(Matcher::Container(name)) => {
+                observation.containers.iter().find(|c| c.is_meant_by(name))?.group
+            }
+            Term::Named(Matcher::Pod(namespace, name)) => {
                 let mut pods =
                     observation.pods.iter().filter(|pod| pod.is_meant_by(namespace.as_deref(), name));
                 // Of several there is no one cgroup.
                 pods.next().filter(|_| pods.next().is_none())?.group
             }
-            Term::Vm(name) => observation.vms.iter().find(|vm| vm.name == *name)?.group,
+            Term::Named(Matcher::Vm(name)) => observation.vms.iter().find(|vm| vm.name == *name)?.group,
             Term::ContainerId(id) => observation.containers.iter().find(|c| c.id == *id)?.group,
             Term::PodUid(uid) => observation.pods.iter().find(|pod| pod.uid == *uid)?.group,
-            Term::Pid(..) | Term::Comm(_) | Term::All | Term::Tier(..) | Term::Told(_) => None,
+            Term::Pid(..) | Term::Named(_) | Term::All | Term::Tier(..) | Term::Told(_) => None,
         }
     }
 
@@ -302,36 +304,9 @@ impl Term {
         if text == "all" {
             return Ok(Self::All);
         }
-        let (kind, value) = text.split_once(':').ok_or_else(|| error("no kind in front".to_owned()))?;
-        // What a shell makes of an unset variable must not become a wider scope.
-        if value.trim().is_empty() {
-            return Err(error("nothing behind the colon".to_owned()));
-        }
-        Ok(match kind {
-            "pid" => Self::Pid(
-                value
-                    .parse()
-                    .ok()
-                    .filter(|pid| *pid > 0)
-                    .ok_or_else(|| error(format!("{value:?} is no process id")))?,
-                Found::default(),
-            ),
-            "comm" => Self::Comm(Regex::new(value).map_err(|e| error(regex_fault(&e)))?),
-            "cgroup" => {
-                if !value.starts_with('/') {
-                    return Err(error("a cgroup path starts with /".to_owned()));
-                }
-                Self::Cgroup(value.trim_end_matches('/').to_owned())
-            }
-            "container" => Self::Container(value.to_owned()),
-            "pod" => match value.split_once('/') {
-                Some((_, "")) => return Err(error("no pod name behind the slash".to_owned())),
-                Some(("", _)) => return Err(error("no namespace in front of the slash".to_owned())),
-                Some((namespace, name)) => Self::Pod(Some(namespace.to_owned()), name.to_owned()),
-                None => Self::Pod(None, value.to_owned()),
-            },
-            "vm" => Self::Vm(value.to_owned()),
-            other => return Err(error(format!("unknown kind {other:?}"))),
+        Ok(match text.parse().map_err(error)? {
+            Matcher::Pid(pid) => Self::Pid(pid, Found::default()),
+            named => Self::Named(named),
         })
     }
 
@@ -341,18 +316,7 @@ impl Term {
             Self::Pid(pid, began) => {
                 task.id.tgid == *pid && began.0.is_none_or(|began| !is_another(*pid, began, observation))
             }
-            Self::Comm(regex) => regex.is_match(&task.comm),
-            Self::Cgroup(path) => {
-                observation.group_of(task).is_some_and(|group| is_at_or_below(&group.path, path))
-            }
-            Self::Container(name) => task
-                .container
-                .and_then(|i| observation.containers.get(i as usize))
-                .is_some_and(|container| container.is_meant_by(name)),
-            Self::Pod(namespace, name) => task
-                .pod
-                .and_then(|i| observation.pods.get(i as usize))
-                .is_some_and(|pod| pod.is_meant_by(namespace.as_deref(), name)),
+            Self::Named(matcher) => matcher.matches(observation, task),
             Self::ContainerId(id) => task
                 .container
                 .and_then(|i| observation.containers.get(i as usize))
@@ -365,9 +329,6 @@ impl Term {
             }
             Self::PodUid(uid) => {
                 task.pod.and_then(|i| observation.pods.get(i as usize)).is_some_and(|pod| pod.uid == *uid)
-            }
-            Self::Vm(name) => {
-                task.vm.and_then(|i| observation.vms.get(i as usize)).is_some_and(|vm| vm.name == *name)
             }
         }
     }

@@ -23,9 +23,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use evenkeel_base::run::{ChangeRecord, GuaranteeStatus};
-use evenkeel_base::{CpuSet, Observation, TaskView, is_at_or_below, nearest, regex_fault, text};
-use regex::Regex;
-use serde::{Deserialize, Deserializer};
+use evenkeel_base::{CpuSet, Matcher, Observation, TaskView, text};
+use serde::Deserialize;
 
 /// What the user expects; the default expects nothing in particular.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -111,84 +110,6 @@ impl fmt::Display for Ignore {
     }
 }
 
-/// Which tasks are meant, in the notation of `--scope`.
-#[derive(Debug, Clone)]
-pub enum Matcher {
-    /// `pid:N`
-    Pid(u32),
-    /// `comm:REGEX`
-    Comm(Regex),
-    /// `cgroup:/PATH`: the group and those below.
-    Cgroup(String),
-    /// `container:NAME`, see [`evenkeel_base::ContainerView::is_meant_by`].
-    Container(String),
-    /// `pod:NS/NAME` or `pod:NAME`, see [`evenkeel_base::PodView::is_meant_by`].
-    Pod(Option<String>, String),
-    /// `vm:NAME`
-    Vm(String),
-}
-
-impl Matcher {
-    /// Whether the task is meant.
-    pub fn matches(&self, observation: &Observation, task: &TaskView) -> bool {
-        match self {
-            Self::Pid(pid) => task.id.tgid == *pid,
-            Self::Comm(regex) => regex.is_match(&task.comm),
-            Self::Cgroup(path) => {
-                observation.group_of(task).is_some_and(|group| is_at_or_below(&group.path, path))
-            }
-            Self::Container(name) => {
-                let container = task.container.and_then(|i| observation.containers.get(i as usize));
-                container.is_some_and(|container| container.is_meant_by(name))
-            }
-            Self::Pod(namespace, name) => {
-                let pod = task.pod.and_then(|i| observation.pods.get(i as usize));
-                pod.is_some_and(|pod| pod.is_meant_by(namespace.as_deref(), name))
-            }
-            Self::Vm(name) => {
-                task.vm.and_then(|i| observation.vms.get(i as usize)).is_some_and(|vm| vm.name == *name)
-            }
-        }
-    }
-}
-
-impl std::str::FromStr for Matcher {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        const KINDS: [&str; 6] = ["pid", "comm", "cgroup", "container", "pod", "vm"];
-        let (kind, value) = text
-            .split_once(':')
-            .ok_or_else(|| format!("{text:?} should be KIND:VALUE with KIND one of {}", KINDS.join(", ")))?;
-        if value.trim().is_empty() {
-            return Err(format!("{text:?} names nothing after the colon"));
-        }
-        Ok(match kind {
-            "pid" => Self::Pid(value.parse().map_err(|_| format!("{value:?} is not a process id"))?),
-            "comm" => Self::Comm(Regex::new(value).map_err(|e| format!("{value:?}: {}", regex_fault(&e)))?),
-            "cgroup" if value.starts_with('/') => Self::Cgroup(value.trim_end_matches('/').to_owned()),
-            "cgroup" => return Err(format!("{value:?} should start with /")),
-            "container" => Self::Container(value.to_owned()),
-            "pod" => match value.split_once('/') {
-                Some(("", _) | (_, "")) => return Err(format!("{value:?} should be NAMESPACE/NAME")),
-                Some((namespace, name)) => Self::Pod(Some(namespace.to_owned()), name.to_owned()),
-                None => Self::Pod(None, value.to_owned()),
-            },
-            "vm" => Self::Vm(value.to_owned()),
-            _ => {
-                let near = nearest(kind, KINDS).unwrap_or_default();
-                return Err(format!("unknown kind `{kind}`, did you mean `{near}`?"));
-            }
-        })
-    }
-}
-
-impl<'de> Deserialize<'de> for Matcher {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -269,7 +190,7 @@ mod tests {
         assert_eq!(rule, "p.toml:2: unknown rule `governer`, did you mean `governor`?");
         assert!(refused("[[ignore]]\nrule = \"governor\"").contains("missing field `reason`"));
         assert!(refused("[[given]]\ncpus='2'\nto=['com:x']").contains("did you mean `comm`?"));
-        assert_eq!(refused("[[given]]\ncpus='2'\nto=['comm:(']"), "p.toml:3: \"(\": unclosed group");
+        assert_eq!(refused("[[given]]\ncpus='2'\nto=['comm:(']"), "p.toml:3: \"comm:(\": unclosed group");
         assert!(refused("isolated = '3-1'").starts_with("p.toml:1: "));
         assert!(refused("isolated = ").starts_with("p.toml:1: "));
     }

@@ -20,7 +20,7 @@ pub(crate) mod testing;
 use evenkeel_base::run::ChangeRecord;
 use serde::{Deserialize, Serialize};
 
-pub use expect::{Expectations, Given, Ignore, Matcher, Service};
+pub use expect::{Expectations, Given, Ignore, Service};
 pub use rule::{Finding, Input, MAX_SUBJECTS, Rule, Severity, Status};
 pub use rules::RULES;
 

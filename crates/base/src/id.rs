@@ -56,9 +56,9 @@ pub fn is_of_user(path: &str) -> bool {
     path.split('/').any(|part| manager_of(part).is_some())
 }
 
-/// Whether a cgroup is another or below it; the root is the empty path.
+/// Whether a cgroup is another or below it; the root is `/` or the empty path.
 pub fn is_at_or_below(path: &str, other: &str) -> bool {
-    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    other == "/" || path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The unit whose cgroup this is, of a manager of this host. Slices hold units, and so does `user@UID.service`, which is a user's
@@ -101,5 +101,12 @@ mod tests {
             assert_eq!(found(&format!("{container}/init.scope")), None, "{container}");
         }
         assert_eq!((found("/docker/web"), found("/"), found("")), (None, None, None));
+    }
+
+    #[test]
+    fn below_is_by_parts_of_the_path() {
+        assert!(is_at_or_below("/a/b", "/a") && is_at_or_below("/a", "/a"));
+        assert!(is_at_or_below("/a", "") && is_at_or_below("/a", "/") && is_at_or_below("/", "/"));
+        assert!(!is_at_or_below("/ab", "/a") && !is_at_or_below("/a", "/a/b") && !is_at_or_below("/", "/a"));
     }
 }

@@ -13,6 +13,7 @@ pub mod facts;
 pub mod file_error;
 pub mod id;
 pub mod limit;
+mod matcher;
 mod named;
 pub mod observation;
 pub mod promise;
@@ -32,9 +33,10 @@ pub use facts::{HostFacts, Known};
 pub use file_error::{FileError, nearest};
 pub use id::{BootId, TICK_NS, TaskId, UnitPath, is_at_or_below, is_of_user, is_unit_name, unit_of_path};
 pub use limit::{CpuClaim, CpuQuota, CpuShares, CpuWeight, IDLE_LOAD_WEIGHT, Limit, load_weight};
+pub use matcher::Matcher;
 pub use observation::{
     BesideCpu, ContainerView, ExitedView, GroupView, HostView, NetworkRate, NetworkRates, NetworkUse,
-    Observation, PodView, TaskView, VmView,
+    Observation, PodView, TaskView, VmView, is_pod_called,
 };
 pub use promise::PromiseState;
 pub use sample::{CpuTimes, ExitedSample, GroupSample, Sample, TaskSample, may_have_run};

@@ -302,8 +302,8 @@ impl PodView {
     /// Whether `pod:NAMESPACE/NAME` or `pod:NAME` of a scope means it: by its name or its uid. A `*` at the end of namespace or
     /// name stands for anything: who makes pods for others gives each a name of its own.
     pub fn is_meant_by(&self, namespace: Option<&str>, name: &str) -> bool {
-        let there = |wanted: &str| self.namespace.as_deref().is_some_and(|is| is_or_begins(is, wanted));
-        (is_or_begins(&self.name, name) || self.uid == name) && namespace.is_none_or(there)
+        let name = if self.uid == name { &self.name } else { name };
+        is_pod_called((self.namespace.as_deref(), &self.name), (namespace, name))
     }
 
     /// `namespace/name`; the name alone where no runtime told the namespace.
@@ -312,6 +312,12 @@ impl PodView {
             .as_ref()
             .map_or_else(|| self.name.clone(), |namespace| format!("{namespace}/{}", self.name))
     }
+}
+
+/// Whether a pod of this namespace and name is meant by another, see [`PodView::is_meant_by`].
+pub fn is_pod_called(pod: (Option<&str>, &str), wanted: (Option<&str>, &str)) -> bool {
+    let there = |wanted: &str| pod.0.is_some_and(|is| is_or_begins(is, wanted));
+    is_or_begins(pod.1, wanted.1) && wanted.0.is_none_or(there)
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

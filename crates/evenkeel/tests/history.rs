@@ -315,7 +315,7 @@ fn a_course_that_cannot_be_is_refused_with_the_reason() {
     recorded(state.path());
     for (args, why) in [
         (&["--of", "web", "--since", "1h"][..], "container:NAME"),
-        (&["--of", "comm:web", "--since", "1h"], "cannot be asked for comm"),
+        (&["--of", "vm:web", "--since", "1h"], "the history has no virtual machines"),
         (&["--of", "container:web"], "--since"),
         (&["--of", "container:web", "--since", "1h", "--every", "30s"], "whole minutes"),
         (&["--of", "container:web", "--since", "1h", "--every", "0s"], "whole minutes"),

@@ -46,7 +46,7 @@ pub use reading::{Samples, StoredSample};
 pub use recorder::Recorder;
 pub use runs::{RunId, StoredChange, StoredRun, TrialWindow};
 pub use samples::Usage;
-pub use series::{Series, Step, Who};
+pub use series::{Series, Step, who};
 
 /// Name of the history's file in the state directory.
 pub const FILE_NAME: &str = "history.db";

@@ -5,10 +5,9 @@
 //! asked for, is unknown. Where the clock was set meanwhile, the time between the two samples belongs to the step of the first.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::str::FromStr;
 use std::sync::Arc;
 
-use evenkeel_base::{Histogram, TaskId};
+use evenkeel_base::{Histogram, Matcher, TaskId, is_at_or_below, is_pod_called};
 
 use crate::block::{Infos, TaskInfo};
 use crate::db::{Store, StoreError};
@@ -21,58 +20,35 @@ const AROUND_NS: u64 = 90_000_000_000;
 /// Wall clock and monotonic clock may drift apart by this much between two samples before the wall clock was set, nanoseconds.
 const SET_NS: u64 = 500_000_000;
 
-/// Whose course is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Who {
-    /// Container, by name.
-    Container(String),
-    /// Pod, `namespace/name`, or a name in whichever namespace.
-    Pod(String),
-    /// cgroup with what is below it, by its path below the cpu controller's mount; without `/` at the end.
-    Cgroup(String),
-    /// Process with its threads.
-    Process(u32),
+/// Reads whose course is asked for: a scope, but of those that the history can tell.
+///
+/// # Errors
+/// With the reason, when it is none of these.
+pub fn who(text: &str) -> Result<Matcher, String> {
+    let read = match text.trim().parse() {
+        Ok(Matcher::Vm(_)) => Err("the history has no virtual machines, but their cgroups".to_owned()),
+        read => read,
+    };
+    read.map_err(|why| {
+        format!(
+            "{why}; expected pid:N, comm:REGEX, cgroup:/PATH (cgroup:/ is all), container:NAME or pod:NS/NAME"
+        )
+    })
 }
 
-impl FromStr for Who {
-    type Err = String;
-
-    /// As scopes are written: `container:NAME`, `pod:NS/NAME`, `cgroup:/PATH`, `pid:N`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let why = || "expected container:NAME, pod:NS/NAME, cgroup:/PATH or pid:N".to_owned();
-        let (kind, name) = text.trim().split_once(':').ok_or_else(why)?;
-        if name.is_empty() {
-            return Err(why());
-        }
-        match kind {
-            "container" => Ok(Self::Container(name.to_owned())),
-            "pod" => Ok(Self::Pod(name.to_owned())),
-            "cgroup" if name.starts_with('/') => Ok(Self::Cgroup(name.trim_end_matches('/').to_owned())),
-            "cgroup" => Err("a cgroup's path begins with /".to_owned()),
-            "pid" => name.parse().map(Self::Process).map_err(|_| "a process is a number".to_owned()),
-            "comm" | "vm" => Err(format!("the history cannot be asked for {kind}; {}", why())),
-            _ => Err(why()),
-        }
-    }
-}
-
-/// Whether a path is this one or below it.
-fn is_below(path: &str, top: &str) -> bool {
-    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-impl Who {
-    fn is(&self, id: TaskId, info: Option<&TaskInfo>) -> bool {
-        match self {
-            Self::Process(tgid) => id.tgid == *tgid,
-            Self::Container(name) => info.and_then(|info| info.container.as_ref()) == Some(name),
-            Self::Pod(name) => info
-                .and_then(|info| info.pod.as_deref())
-                .is_some_and(|pod| pod == name || pod.split_once('/').is_some_and(|(_, bare)| bare == name)),
-            Self::Cgroup(path) => {
-                info.and_then(|info| info.group.as_deref()).is_some_and(|group| is_below(group, path))
-            }
-        }
+/// Whether a task is meant, by what is recorded of it.
+fn is_meant(who: &Matcher, id: TaskId, info: Option<&TaskInfo>) -> bool {
+    let Some(info) = info else { return matches!(who, Matcher::Pid(pid) if id.tgid == *pid) };
+    match who {
+        Matcher::Pid(pid) => id.tgid == *pid,
+        Matcher::Comm(regex) => regex.is_match(&info.comm),
+        Matcher::Container(name) => info.container.as_ref() == Some(name),
+        Matcher::Pod(namespace, name) => info.pod.as_deref().is_some_and(|pod| {
+            let pod = pod.split_once('/').map_or((None, pod), |(namespace, pod)| (Some(namespace), pod));
+            is_pod_called(pod, (namespace.as_deref(), name))
+        }),
+        Matcher::Cgroup(path) => info.group.as_deref().is_some_and(|group| is_at_or_below(group, path)),
+        Matcher::Vm(_) => false,
     }
 }
 
@@ -129,9 +105,9 @@ impl Part {
 }
 
 /// What the rates of some time say of one, whose tasks are among those seen meanwhile.
-fn part(who: &Who, rates: &Rates, seen: &HashSet<TaskId>, names: &Infos) -> Part {
+fn part(who: &Matcher, rates: &Rates, seen: &HashSet<TaskId>, names: &Infos) -> Part {
     let info = |id: &TaskId| names.get(id).map(|info| &**info);
-    let there = seen.iter().any(|id| who.is(*id, info(id)));
+    let there = seen.iter().any(|id| is_meant(who, *id, info(id)));
     let mut part = Part { seconds: rates.seconds, ..Part::default() };
     let of = |pct: f64| pct / 100.0 * rates.seconds;
     let group = own_group(who, seen, names);
@@ -139,7 +115,7 @@ fn part(who: &Who, rates: &Rates, seen: &HashSet<TaskId>, names: &Infos) -> Part
     if !there && group.is_none() {
         return part;
     }
-    let mine = rates.tasks.iter().filter(|task| who.is(task.id, task.info.as_deref()));
+    let mine = rates.tasks.iter().filter(|task| is_meant(who, task.id, task.info.as_deref()));
     let (mut cpu, mut wait, mut counted) = (0.0, None, true);
     for task in mine {
         cpu += of(task.cpu_pct);
@@ -162,7 +138,7 @@ fn held_back_pct(groups: &[GroupRate], path: &str, wait_pct: Option<f64>) -> Opt
     let mut inside = HashMap::<&str, f64>::new();
     let mut held = None;
     // Those below one come after it, so it is the last.
-    for group in groups.iter().rev().filter(|group| path == "/" || is_below(&group.path, path)) {
+    for group in groups.iter().rev().filter(|group| is_at_or_below(&group.path, path)) {
         let below = inside.get(group.path.as_str()).copied();
         held = group.throttled_pct.into_iter().chain(below).reduce(f64::max);
         let (above, _) = group.path.rsplit_once('/').unwrap_or_default();
@@ -170,25 +146,25 @@ fn held_back_pct(groups: &[GroupRate], path: &str, wait_pct: Option<f64>) -> Opt
             *inside.entry(if above.is_empty() { "/" } else { above }).or_default() += pct;
         }
     }
-    let above = groups.iter().filter(|group| group.path != path && is_below(path, &group.path));
+    let above = groups.iter().filter(|group| group.path != path && is_at_or_below(path, &group.path));
     let above = above.filter_map(|group| group.throttled_pct).fold(0.0, f64::max);
     let above = above.min(wait_pct.unwrap_or(0.0));
     held.map(|held| held.max(above)).or((above > 0.0).then_some(above))
 }
 
 /// The cgroup that all its tasks are in, or below, and nobody else's.
-fn own_group(who: &Who, seen: &HashSet<TaskId>, names: &Infos) -> Option<String> {
-    if let Who::Cgroup(path) = who {
+fn own_group(who: &Matcher, seen: &HashSet<TaskId>, names: &Infos) -> Option<String> {
+    if let Matcher::Cgroup(path) = who {
         return Some(if path.is_empty() { "/".to_owned() } else { path.clone() });
     }
     let placed = || {
         seen.iter().filter_map(|id| {
             let info = names.get(id)?;
-            Some((who.is(*id, Some(info)), info.group.as_deref()?))
+            Some((is_meant(who, *id, Some(info)), info.group.as_deref()?))
         })
     };
     let top = common_group(placed().filter(|(mine, _)| *mine).map(|(_, path)| path))?;
-    let strangers = placed().any(|(mine, path)| !mine && is_below(path, top));
+    let strangers = placed().any(|(mine, path)| !mine && is_at_or_below(path, top));
     (!strangers).then(|| top.to_owned())
 }
 
@@ -197,7 +173,7 @@ pub(crate) fn common_group<'a>(paths: impl Iterator<Item = &'a str>) -> Option<&
     let mut top: Option<&str> = None;
     for path in paths {
         let mut common = top.unwrap_or(path);
-        while !is_below(path, common) {
+        while !is_at_or_below(path, common) {
             common = common.rsplit_once('/')?.0;
         }
         top = Some(common);
@@ -207,7 +183,7 @@ pub(crate) fn common_group<'a>(paths: impl Iterator<Item = &'a str>) -> Option<&
 
 /// Steps being filled.
 struct Course<'a> {
-    who: &'a Who,
+    who: &'a Matcher,
     every_ns: u64,
     first: u64,
     parts: Vec<Part>,
@@ -257,7 +233,7 @@ impl Stretch {
         self.rates.add(sample);
     }
 
-    fn finish(self, who: &Who, names: &Infos) -> Option<Part> {
+    fn finish(self, who: &Matcher, names: &Infos) -> Option<Part> {
         let rates = self.rates.finish(|id| names.get(&id).cloned())?;
         Some(part(who, &rates, &self.seen, names))
     }
@@ -269,7 +245,13 @@ impl Store {
     ///
     /// # Errors
     /// When the history cannot be read; damaged blocks are counted and passed over.
-    pub fn series(&self, who: &Who, from_ns: u64, to_ns: u64, every_ns: u64) -> Result<Series, StoreError> {
+    pub fn series(
+        &self,
+        who: &Matcher,
+        from_ns: u64,
+        to_ns: u64,
+        every_ns: u64,
+    ) -> Result<Series, StoreError> {
         let every_ns = every_ns.max(1);
         let (first, end) = (from_ns / every_ns, to_ns.max(from_ns).div_ceil(every_ns));
         let count = end.saturating_sub(first) as usize;
@@ -303,7 +285,7 @@ impl Store {
                 }
             }
             let (Some(next), Some(step)) = (next, step) else { break };
-            if let Who::Process(tgid) = who
+            if let Matcher::Pid(tgid) = who
                 && (from..to).contains(&next.sample.wall_ns)
                 && let Some(leader) = next.sample.tasks.iter().find(|task| task.id.tid == *tgid)
             {
@@ -316,7 +298,7 @@ impl Store {
         let mut processes: Vec<_> = leaders.iter().map(|((_, id), first)| (*first, comm(id))).collect();
         processes.sort();
         let waits = match who {
-            Who::Container(name) => self.waits_by_minute(name, from, to)?,
+            Matcher::Container(name) => self.waits_by_minute(name, from, to)?,
             _ => BTreeMap::new(),
         };
         let steps = course.parts.iter().zip(first..).map(|(part, step)| {
@@ -352,18 +334,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_as_scopes_are_written() {
-        for (text, who) in [
-            ("container:we:b", Who::Container("we:b".into())),
-            ("pod:prod/api", Who::Pod("prod/api".into())),
-            ("cgroup:/a/b/", Who::Cgroup("/a/b".into())),
-            ("cgroup:/", Who::Cgroup(String::new())),
-            ("pid:7", Who::Process(7)),
+    fn what_the_history_cannot_tell_is_named() {
+        assert!(who(" pod:prod/*").is_ok() && who("comm:^web").is_ok());
+        for (text, why) in [
+            ("vm:a", "no virtual machines"),
+            ("all", "no kind"),
+            ("!pid:7", "unknown kind"),
+            ("comm:(", "unclosed"),
         ] {
-            assert_eq!(text.parse(), Ok(who), "{text}");
-        }
-        for text in ["", "web", "container:", "cgroup:a", "pid:x", "pid:-1", "comm:a", "vm:a", "x:y"] {
-            assert!(text.parse::<Who>().is_err(), "{text}");
+            let error = who(text).unwrap_err();
+            assert!(error.contains(why) && error.contains("container:NAME"), "{text}: {error}");
         }
     }
 
@@ -392,11 +372,5 @@ mod tests {
         // Who waited for nothing, or nobody knows, is held back by his own quota alone.
         assert_eq!((web(None), held("/slice/web/in", Some(0.0))), (Some(0.0), None));
         assert_eq!((held("/slice/web/in", Some(5.0)), held("/", None)), (Some(5.0), Some(117.0)));
-    }
-
-    #[test]
-    fn a_path_is_not_below_one_that_only_begins_like_it() {
-        assert!(is_below("/a/b", "/a") && is_below("/a", "/a") && is_below("/a", ""));
-        assert!(!is_below("/ab", "/a") && !is_below("/a", "/a/b"));
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::{GroupSample, Histogram, Sample, TaskId, TaskSample};
-use evenkeel_store::{Limits, Step, Store, TaskInfo, Who};
+use evenkeel_base::{GroupSample, Histogram, Matcher, Sample, TaskId, TaskSample};
+use evenkeel_store::{Limits, Step, Store, TaskInfo};
 
 const S: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * S;
@@ -72,7 +72,7 @@ impl History {
 
     fn steps(&mut self, who: &str, from_ns: u64, to_ns: u64, every_ns: u64) -> Vec<Step> {
         self.store.flush().unwrap();
-        self.store.series(&who.parse().unwrap(), from_ns, to_ns, every_ns).unwrap().steps
+        self.store.series(&evenkeel_store::who(who).unwrap(), from_ns, to_ns, every_ns).unwrap().steps
     }
 }
 
@@ -116,9 +116,15 @@ fn each_minute_has_its_own_figures_and_the_ones_without_any_are_unknown() {
     // Above both there is no throttling that is one's own, and who is not there is unknown.
     let all = &history.steps("cgroup:/docker", start, start + MINUTE, MINUTE)[0];
     assert!(near(all.cpu_pct, 75.0) && all.throttled_pct.is_none(), "{all:?}");
+    for both in ["pod:prod/*", "pod:pr*/*", "comm:^x$", "cgroup:/"] {
+        let step = &history.steps(both, start, start + MINUTE, MINUTE)[0];
+        assert!(near(step.cpu_pct, 75.0), "{both}: {step:?}");
+    }
     let process = &history.steps("pid:2", start, start + MINUTE, MINUTE)[0];
     assert!(near(process.cpu_pct, 50.0), "{process:?}");
-    for nobody in ["container:we", "container:WEB", "pod:dev/web", "cgroup:/dock", "pid:3"] {
+    for nobody in
+        ["container:we", "container:WEB", "pod:dev/web", "pod:pr/*", "comm:^$", "cgroup:/dock", "pid:3"]
+    {
         let step = &history.steps(nobody, start, start + MINUTE, MINUTE)[0];
         assert_eq!((step.seconds, step.cpu_pct), (60.0, None), "{nobody}");
     }
@@ -276,7 +282,7 @@ fn names_are_data() {
     }
     let waits = Histogram::of(&[(1_000_000, 7)]);
     history.store.add_waits(start / MINUTE, &BTreeMap::from([(hostile.to_owned(), waits)])).unwrap();
-    let who = Who::Container(hostile.into());
+    let who = Matcher::Container(hostile.into());
     history.store.flush().unwrap();
     let step = &history.store.series(&who, start, start + MINUTE, MINUTE).unwrap().steps[0];
     assert_eq!(step.waits.as_ref().map(Histogram::total), Some(7));
@@ -317,7 +323,9 @@ fn two_processes_that_had_one_number_are_told_apart() {
         history.add(&sample(start + at * S, at, vec![task(WEB, at * S / 4, None), second]));
     }
     history.store.flush().unwrap();
-    let of = |who: &str| history.store.series(&who.parse().unwrap(), start, start + MINUTE, MINUTE).unwrap();
+    let of = |who: &str| {
+        history.store.series(&evenkeel_store::who(who).unwrap(), start, start + MINUTE, MINUTE).unwrap()
+    };
     let seen: Vec<_> =
         of("pid:2").processes.into_iter().map(|(first, comm)| ((first - start) / S, comm)).collect();
     assert_eq!(seen, [(0, Some("x".to_owned())), (40, Some("sshd".to_owned()))]);

@@ -13,7 +13,7 @@ use anyhow::Context;
 use evenkeel_report::html;
 use evenkeel_report::run::{self, DocumentKind};
 use evenkeel_report::{Field, Kind, Table, Value, table, time};
-use evenkeel_store::{RunId, Store, StoreError, StoredChange, StoredRun, TrialWindow, Usage, Who};
+use evenkeel_store::{RunId, Store, StoreError, StoredChange, StoredRun, TrialWindow, Usage};
 use serde::Serialize;
 use serde_json::json;
 
@@ -51,7 +51,8 @@ pub struct Args {
     /// With --since or --from: what to sum over.
     #[arg(long, value_enum, default_value_t = By::Process, requires = "time", conflicts_with = "of")]
     by: By,
-    /// With --since or --from: the course of container:NAME, pod:NS/NAME, cgroup:/PATH or pid:N, one line for each --every.
+    /// With --since or --from: the course of one scope, one line for each --every: pid:N, comm:REGEX, cgroup:/PATH, container:NAME or
+    /// pod:NS/NAME; a * at the end of NS or NAME stands for anything.
     #[arg(long, value_name = "SCOPE", requires = "time")]
     of: Option<String>,
     /// With --of: time of a line, whole minutes.
@@ -88,8 +89,7 @@ pub fn run(global: &Global, args: Args) -> Outcome {
         .transpose()
         .map_err(Failure::Usage)?;
     let who = args.of.as_deref().map(|text| {
-        let who: Result<Who, String> = text.parse();
-        who.map(|who| (text, who)).map_err(|why| usage!("--of {text:?}: {why}"))
+        evenkeel_store::who(text).map(|who| (text, who)).map_err(|why| usage!("--of {text:?}: {why}"))
     });
     let who = who.transpose()?;
     let path = global.state_dir.join(evenkeel_store::FILE_NAME);

@@ -29,7 +29,6 @@ use target::Aim;
 
 pub(super) use document::waits;
 pub(super) use names::Names;
-pub(crate) use target::below;
 
 /// Show where the CPU time of a target went, and who ran on the CPU while it was runnable there.
 ///

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use evenkeel_base::{Observation, VmView};
+use evenkeel_base::{Observation, VmView, is_at_or_below};
 use evenkeel_bpf::why::Culprit;
 use evenkeel_linux::mountinfo::Hierarchy;
 use evenkeel_linux::{Root, machine};
 
 use super::Taker;
-use crate::cli::why::{Names, below};
+use crate::cli::why::Names;
 
 /// Names kept of cgroups that are gone.
 const MOST: usize = 4096;
@@ -85,7 +85,7 @@ impl Called {
         let top = &self.known.get(&quota)?.path;
         let mut users: BTreeMap<&str, u64> = BTreeMap::new();
         for (id, ns) in ran {
-            if let Some(known) = self.known.get(id).filter(|known| below(&known.path, top)) {
+            if let Some(known) = self.known.get(id).filter(|known| is_at_or_below(&known.path, top)) {
                 *users.entry(&known.title).or_default() += ns;
             }
         }

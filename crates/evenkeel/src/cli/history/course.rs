@@ -3,8 +3,9 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use evenkeel_base::Matcher;
 use evenkeel_report::{Field, Table, table, time};
-use evenkeel_store::{Step, Store, Who};
+use evenkeel_store::{Step, Store};
 use serde_json::json;
 
 use super::{Args, failure, parquet, pretty};
@@ -54,7 +55,7 @@ pub(super) fn course(
     global: &Global,
     args: &Args,
     store: &Store,
-    (text, who): (&str, &Who),
+    (text, who): (&str, &Matcher),
     span: Span,
 ) -> Result<String, Failure> {
     let every = args.every;
@@ -118,7 +119,7 @@ pub(super) fn course(
                 text.push_str("\nNothing of that name was seen then; `--by container` with the same time lists who was.\n");
             } else if !counted {
                 text.push_str(match who {
-                    Who::Container(_) => {
+                    Matcher::Container(_) => {
                         "\nLengths of waits were not counted then: `waits = true` under [run] counts them.\n"
                     }
                     _ => "\nLengths of waits are counted by container: --of container:NAME shows them.\n",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_base::{CpuTimes, GroupView, Observation, Sample, TaskView};
+use evenkeel_base::{CpuTimes, GroupView, Observation, Sample, TaskView, is_at_or_below};
 use evenkeel_bpf::why::{Culprit, Histogram, Seen, Watch, may_have_started};
 use evenkeel_linux::{Root, sys};
 use evenkeel_observe::beside::IoStalled;
@@ -12,7 +12,7 @@ use evenkeel_report::why::{Blame, Bucket, Facts, Kind, Split, Target, ThrottledB
 
 use super::fallback;
 use super::names::Names;
-use super::target::{Aim, below};
+use super::target::Aim;
 use super::vm;
 
 /// What is known about the host over the time looked at.
@@ -231,7 +231,7 @@ fn named(window: &Window<'_>, names: &Names, aim: &Aim, culprit: &Culprit) -> Bl
                 row.cgroup = (!*kernel_thread).then(|| path.to_owned());
                 row.container = owner.container;
                 row.pod = owner.pod;
-                row.own = !*kernel_thread && aim.groups.iter().any(|group| below(path, group));
+                row.own = !*kernel_thread && aim.groups.iter().any(|group| is_at_or_below(path, group));
             }
             if let Watch::Processes(processes) = &aim.watch {
                 row.own = processes.iter().any(|(own, _)| own == tgid);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_base::{Observation, Sample, TaskView};
+use evenkeel_base::{Observation, Sample, TaskView, is_at_or_below};
 use evenkeel_report::why::{Split, Target, ThrottledBy};
 
 use super::document::{NS, Window, quota_of};
-use super::target::{Aim, below};
+use super::target::Aim;
 
 /// Fills in what counters tell. Threads that came or went in between are missing.
 pub(super) fn fill(target: &mut Target, window: &Window<'_>, aim: &Aim) {
@@ -113,7 +113,7 @@ fn holds_others(observation: &Observation, aim: &Aim, path: &str) -> bool {
 /// Groups with a quota that were throttled meanwhile, the target's own and their ancestors, which come first.
 fn throttling(window: &Window<'_>, groups: &BTreeSet<String>) -> Vec<ThrottledBy> {
     let all = window.observation.groups.iter();
-    let rows = all.filter(|view| groups.iter().any(|group| below(group, &view.path))).map(|view| {
+    let rows = all.filter(|view| groups.iter().any(|group| is_at_or_below(group, &view.path))).map(|view| {
         let seconds = view.throttled_pct.map(|pct| pct / 100.0 * window.observation.interval_s);
         ThrottledBy { seconds, ..quota_of(window, Some(&view.path)) }
     });

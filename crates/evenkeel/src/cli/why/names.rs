@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 
-use evenkeel_base::{Observation, PodView};
+use evenkeel_base::{Observation, PodView, is_at_or_below};
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchy;
-
-use super::target::below;
 
 /// Inode numbers of the cpu controller's groups, and whose groups they are.
 #[derive(Debug, Default)]
@@ -69,7 +67,7 @@ impl Names {
 
     /// Index of the container a group belongs to: the innermost one.
     pub fn container(&self, path: &str) -> Option<usize> {
-        let holds = self.containers.iter().filter(|(group, _)| below(path, group));
+        let holds = self.containers.iter().filter(|(group, _)| is_at_or_below(path, group));
         holds.max_by_key(|(group, _)| group.len()).map(|(_, index)| *index)
     }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use evenkeel_agent::Scope;
-use evenkeel_base::{Observation, TaskView};
+use evenkeel_base::{Observation, TaskView, is_at_or_below};
 use evenkeel_bpf::why::Watch;
 use evenkeel_linux::Root;
 use evenkeel_linux::mountinfo::Hierarchy;
@@ -128,7 +128,7 @@ fn groups(
         }
         _ => return None,
     }
-    let within = |path: &str| paths.iter().any(|group| below(path, group));
+    let within = |path: &str| paths.iter().any(|group| is_at_or_below(path, group));
     let fits = |task: &TaskView| {
         let inside = group_path(task.group).is_some_and(|path| within(&path));
         inside == scope.has(task, observation)
@@ -155,20 +155,9 @@ fn never(task: &TaskView) -> bool {
     task.id.tgid == 1 || task.id.tgid == std::process::id()
 }
 
-/// Whether a cgroup is another or below it.
-pub(crate) fn below(path: &str, group: &str) -> bool {
-    group == "/" || path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn below_is_by_parts_of_the_path() {
-        assert!(below("/a/b", "/a") && below("/a", "/a") && below("/x", "/"));
-        assert!(!below("/ab", "/a") && !below("/", "/a"));
-    }
 
     #[test]
     fn a_target_whose_processes_come_and_go_is_not_gone_with_the_first() {
