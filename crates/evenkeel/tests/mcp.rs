@@ -119,12 +119,28 @@ fn tools_are_listed_and_answer_with_documents_of_their_schema() {
 }
 
 #[test]
+fn a_version_that_is_not_spoken_is_answered_with_the_one_before_it() {
+    let mut client = Client::start(&[]);
+    for (id, (wanted, spoken)) in (1..).zip([
+        ("2024-11-05", "2024-11-05"),
+        // It has batches, which are refused.
+        ("2025-03-26", "2024-11-05"),
+        ("2025-11-25", "2025-06-18"),
+        ("2024-10-07", "2025-06-18"),
+    ]) {
+        let hello = client.ask(id, "initialize", json!({ "protocolVersion": wanted }));
+        assert_eq!(hello["result"]["protocolVersion"], spoken, "{wanted}");
+    }
+    assert_eq!(client.end(), Some(0));
+}
+
+#[test]
 fn malformed_input_is_answered_and_survived() {
     let mut client = Client::start(&[]);
     let errors = [
         ("no json", -32700),
         ("[]", -32600),
-        // Batches ended with version 2025-06-18 of the protocol: one refusal for all of it.
+        // No version that is spoken has batches: one refusal for all of it.
         ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]", -32600),
         ("{\"id\":1}", -32600),
         ("{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}", -32600),

@@ -30,8 +30,8 @@ pub struct Args {
     apply: bool,
 }
 
-/// Versions of the protocol that are spoken, newest first.
-const VERSIONS: [&str; 3] = ["2025-06-18", "2025-03-26", "2024-11-05"];
+/// Versions of the protocol that are spoken, newest first. 2025-03-26 is not: it alone asks servers to take batches.
+const VERSIONS: [&str; 2] = ["2025-06-18", "2024-11-05"];
 /// Longest message, bytes.
 const LONGEST: u64 = 1 << 20;
 /// Calls at a time.
@@ -221,7 +221,8 @@ pub(super) fn answer_at_once(global: &Global, line: &[u8]) -> Option<Value> {
 
 fn initialized(params: &Value) -> Value {
     let wanted = params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
-    let version = VERSIONS.iter().find(|version| **version == wanted).unwrap_or(&VERSIONS[0]);
+    // Who speaks one that is not spoken here is likelier to speak the one before it than the one after.
+    let version = VERSIONS.iter().find(|version| **version <= wanted).unwrap_or(&VERSIONS[0]);
     json!({
         "protocolVersion": version,
         "capabilities": { "tools": { "listChanged": false } },
