@@ -189,8 +189,8 @@ impl Agent {
         Ok(Ok(self.hold_trial(&candidates, pace, until, seen, &found, watcher)?))
     }
 
-    /// With derived tiers it may name hundreds of cgroups.
-    fn scope_in_words(&self) -> String {
+    /// With derived tiers the scope may name hundreds of cgroups.
+    pub fn scope_in_words(&self) -> String {
         cut(&self.log.record.scope.join(", "), 200)
     }
 

@@ -101,8 +101,8 @@ pub fn propose(global: &Global, mut config: Config) -> Outcome {
         }
         Format::Csv => out!("{}", table().csv(&rows))?,
         Format::Text | Format::Svg => {
-            let text =
-                text(&plans, &predicted, &rows, &studied.observation, trier, std::io::stdout().is_terminal());
+            let (scope, terminal) = (agent.scope_in_words(), std::io::stdout().is_terminal());
+            let text = text(&plans, &predicted, &rows, &studied.observation, (&scope, trier), terminal);
             out!("{text}{}{}", beyond.text(), tiers_text(&tiers))?;
         }
     }
@@ -336,13 +336,13 @@ fn text(
     predicted: &[Option<Prediction>],
     rows: &[Row],
     observation: &Observation,
-    trier: &str,
+    (scope, trier): (&str, &str),
     terminal: bool,
 ) -> String {
     // Moving waiting work is no change.
     if rows.is_empty() && plans.iter().all(Plan::is_default) {
-        return "Nothing to do: no lever can act on the tasks of this scope that are running now.\n"
-            .to_owned();
+        let scope = printable(scope);
+        return format!("Nothing to do: no lever can act on tasks that are running now ({scope}).\n");
     }
     let mut out = String::new();
     for (plan, predicted) in plans.iter().zip(predicted) {
@@ -407,8 +407,10 @@ mod tests {
             pull: vec![evenkeel_base::TaskId { tgid: 7, tid: 7, start_time: 0 }],
             ..Plan::default()
         };
-        let said = |plans: &[Plan]| text(plans, &vec![None; plans.len()], &[], &observation, "run", false);
-        assert!(said(&[]).starts_with("Nothing to do"));
+        let said = |plans: &[Plan]| {
+            text(plans, &vec![None; plans.len()], &[], &observation, ("cgroup:/a, !pid:7", "run"), false)
+        };
+        assert!(said(&[]).starts_with("Nothing to do") && said(&[]).ends_with(" (cgroup:/a, !pid:7).\n"));
         assert!(said(&[pulls]).contains("pull: 0 changes"), "{}", said(&[]));
     }
 }
