@@ -176,7 +176,7 @@ impl Board {
         match event {
             Event::Observed { observation, settings, config, .. } => {
                 self.settings = Some((*settings).to_owned());
-                self.notices.let_wait(config.background_tasks(observation));
+                Arc::make_mut(&mut self.owners).let_wait(config.background_tasks(observation));
                 return self.observe(Arc::new((*observation).clone()));
             }
             Event::TrialBegins { candidates, .. } => {

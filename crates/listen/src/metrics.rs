@@ -104,6 +104,11 @@ fn owners(page: &mut Page, board: &Board) {
         let mut family = page.family(name, Kind::Counter, help);
         by_cgroup().for_each(|owner| family.value(&labels(&owner.key), pick(&owner.total)));
     }
+    let help = "1 for what is nothing but background work of the loop, which may wait and be held back";
+    let mut family = page.family("evenkeel_background", Kind::Gauge, help);
+    for owner in by_cgroup().filter(|owner| board.owners.background.contains(&owner.number)) {
+        family.value(&labels(&owner.key), Some(1.0));
+    }
     let help = "Lengths of waits for a CPU, throttled time left out, counted in the kernel; scaled up where \
                 evenkeel_blame_observed_ratio is below 1";
     let mut family = page.family("evenkeel_runqueue_wait_seconds", Kind::Histogram, help);
@@ -436,6 +441,26 @@ mod tests {
         seen.groups = vec![group("/a.slice", None, Some(30.0)), group("/a.slice/pod", Some(0), None)];
         seen.pods[0].group = Some(1);
         assert_eq!(pods(&seen)[0].1.throttled, Some(8.0));
+    }
+
+    #[test]
+    fn who_is_nothing_but_background_work_is_told_from_others() {
+        let mut board = Board::default();
+        let mut page = |may_wait: &[bool]| {
+            let owners = std::sync::Arc::make_mut(&mut board.owners);
+            owners.let_wait(may_wait.to_vec());
+            owners.observe(&host(2, 2));
+            let mut page = Page::default();
+            super::owners(&mut page, &board);
+            let text = String::from_utf8(page.written("").1).unwrap();
+            text.lines()
+                .filter(|line| line.starts_with("evenkeel_background"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let line = "evenkeel_background{namespace=\"\",pod=\"\",container=\"\",id=\"/s1\"} 1";
+        assert_eq!(page(&[false, true]), [line]);
+        assert!(page(&[]).is_empty(), "nobody says so any more");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 #[cfg(test)]
 pub(crate) mod labelled;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use evenkeel_agent::Event;
@@ -110,8 +110,6 @@ pub struct Notices {
     /// Of all CPUs, percent of one.
     busy: f64,
     steal: f64,
-    /// For each task of the next observation whether it may wait for services.
-    background: Vec<bool>,
     /// What happened since the last interval, in words.
     happened: BTreeMap<Subject, String>,
 }
@@ -167,12 +165,6 @@ impl Notices {
         }
     }
 
-    /// Whose tasks are all background work may wait and be held back: that is no fault, somebody asked for it. Said of each task of the
-    /// observation that is judged next.
-    pub fn let_wait(&mut self, background: Vec<bool>) {
-        self.background = background;
-    }
-
     /// What there is to tell after an interval. Without owners only what the loop knows is judged: promises, and what
     /// happened.
     pub fn judge(
@@ -207,18 +199,7 @@ impl Notices {
         }
     }
 
-    /// Owners whose tasks are all background work, by number.
-    fn may_wait(&self, owners: &Owners) -> BTreeSet<u32> {
-        let (mut all, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for (may_wait, owner) in self.background.iter().zip(&owners.of_task) {
-            let Some(owner) = owner else { continue };
-            if *may_wait { &mut all } else { &mut others }.insert(*owner);
-        }
-        &all - &others
-    }
-
     fn judge_host(&mut self, seen: &Observation, owners: &Owners, now: &mut Judged) {
-        let may_wait = self.may_wait(owners);
         let part = 1.0 - (-seen.interval_s / SMOOTH_S).exp();
         self.busy += part * (seen.host.busy_pct - self.busy);
         let mut averages = BTreeMap::new();
@@ -232,7 +213,8 @@ impl Notices {
             mean.throttled += part * (throttled - mean.throttled);
             averages.insert(owner.number, mean);
             let title = owner.key.title();
-            let may_wait = may_wait.contains(&owner.number);
+            // That is no fault: somebody asked for it.
+            let may_wait = owners.background.contains(&owner.number);
             let in_words = |words| {
                 if may_wait {
                     "it is background work, which may wait and be held back".to_owned()

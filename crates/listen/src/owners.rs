@@ -1,7 +1,7 @@
 //! Containers, services (cgroups of tasks in no container) and virtual machines: what each used since the page's server
 //! began, and over the last interval. Bounded: whoever comes when there is no room is counted under `other`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use evenkeel_base::{Histogram, Observation};
 
@@ -114,6 +114,10 @@ pub struct Owners {
     rounds: u64,
     /// By task of the last observation, which it is in.
     pub of_task: Vec<Option<u32>>,
+    /// For each task of the next observation whether it may wait for services.
+    may_wait: Vec<bool>,
+    /// Numbers of those whose tasks are all background work, which may wait and be held back.
+    pub background: BTreeSet<u32>,
     /// Time by victim and culprit, seconds.
     pub blame: BTreeMap<(String, String), f64>,
     small: HashMap<(String, String), f64>,
@@ -135,6 +139,11 @@ impl Owners {
 
     pub fn count(&self) -> usize {
         self.by_key.len()
+    }
+
+    /// Whether each task of the observation that comes next is background work.
+    pub fn let_wait(&mut self, may_wait: Vec<bool>) {
+        self.may_wait = may_wait;
     }
 
     /// Adds an interval; who is gone is forgotten.
@@ -184,6 +193,12 @@ impl Owners {
         });
         self.of_task =
             places.into_iter().map(|place| place.and_then(|at| numbers.get(at as usize).copied())).collect();
+        let (mut all, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for (may_wait, owner) in std::mem::take(&mut self.may_wait).into_iter().zip(&self.of_task) {
+            let Some(owner) = owner else { continue };
+            if may_wait { &mut all } else { &mut others }.insert(*owner);
+        }
+        self.background = &all - &others;
     }
 
     /// Adds waits that ended by an instant (ms since 1970), by the owner's title, with their sum in seconds.

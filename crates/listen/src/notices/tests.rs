@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use evenkeel_base::{ContainerView, TaskId, TaskView};
 
 use super::*;
@@ -77,8 +79,8 @@ fn told_of<'a>(
     let (mut owners, mut notices) = (Owners::default(), Notices::default());
     let mut told = Vec::new();
     for second in 0..seconds {
+        owners.let_wait(background(second).to_vec());
         owners.observe(seen);
-        notices.let_wait(background(second).to_vec());
         told.extend(notices.judge(seen, Some(&owners), &[]).into_iter().map(|notice| (second, notice)));
     }
     told
