@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::bracketed;
 use crate::{PromiseState, TaskId};
 
 /// Name of the settings when nothing of ours is in force.
@@ -23,6 +24,15 @@ impl Estimate {
     /// Whether its interval has two ends; that of a single value has none.
     pub fn is_bounded(&self) -> bool {
         self.low.is_finite() && self.high.is_finite()
+    }
+
+    /// `812 [640, 1030]`; the value alone where a single one shows no interval.
+    pub fn in_words(&self, decimals: usize) -> String {
+        let number = |value: f64| format!("{value:.decimals$}");
+        match self.is_bounded() {
+            true => format!("{} {}", number(self.value), bracketed(number(self.low), number(self.high))),
+            false => number(self.value),
+        }
     }
 }
 

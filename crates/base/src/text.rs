@@ -1,5 +1,7 @@
 //! Text from elsewhere, made safe to show; numbers as text.
 
+use std::fmt::Display;
+
 /// For a terminal or a log: names of tasks, cgroups, containers and keys of files are chosen by others, and may hold escape
 /// sequences. Control characters, and those that turn the direction of writing, become a replacement character; ends of
 /// lines stay.
@@ -25,6 +27,11 @@ pub fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
+/// The ends of an interval as they stand behind its value: `[640, 1030]`.
+pub fn bracketed(low: impl Display, high: impl Display) -> String {
+    format!("[{low}, {high}]")
+}
+
 /// A number with so many significant digits, but with no more decimals than `most` and without an exponent.
 pub fn significant(value: f64, digits: i32, most: i32) -> String {
     let power = if value == 0.0 || !value.is_finite() { 0 } else { value.abs().log10().floor() as i32 };
@@ -37,7 +44,7 @@ pub fn without_zeros(number: &str) -> &str {
 }
 
 /// Why a regex cannot be read, in a line: above it, a caret points into the regex, which it cannot do within a line.
-pub fn regex_fault(error: &impl std::fmt::Display) -> String {
+pub fn regex_fault(error: &impl Display) -> String {
     let text = error.to_string();
     text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }

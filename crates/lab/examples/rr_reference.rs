@@ -105,8 +105,11 @@ fn main() -> Result<(), Failed> {
     let pin = args.pin.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
     let Some(median) = median_with_interval(&ratios) else { return Err("no pair".into()) };
     println!(
-        "{} flow(s), CPUs {pin}: rr / {name} = {:.3} ({:.3} to {:.3}), median of {} pairs of {} s",
-        args.flows, median.value, median.low, median.high, args.pairs, args.seconds
+        "{} flow(s), CPUs {pin}: rr / {name} = {}, median of {} pairs of {} s",
+        args.flows,
+        median.in_words(3),
+        args.pairs,
+        args.seconds
     );
     if !(args.least..=args.most).contains(&median.value) {
         std::process::exit(1);

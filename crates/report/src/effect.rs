@@ -1,6 +1,7 @@
 //! What settings in force bring, measured against blocks under the baseline, as document and in words.
 
 use evenkeel_base::run::{Effect, EffectNow, HourlyEffect};
+use evenkeel_base::text::bracketed;
 use serde::Serialize;
 
 use crate::time;
@@ -74,7 +75,7 @@ pub fn effect_words(now: &EffectNow) -> String {
 
 fn with_interval(effect: &Effect) -> String {
     let end = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| format!("{value:+.1}"));
-    format!("{:+.1} [{}, {}]", effect.value, end(effect.low), end(effect.high))
+    format!("{:+.1} {}", effect.value, bracketed(end(effect.low), end(effect.high)))
 }
 
 /// The effect by hour of the clock in a sentence; `None` before the first block.

@@ -5,6 +5,7 @@ mod figures_page;
 mod run_page;
 mod tune_page;
 
+use evenkeel_base::text::bracketed;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 pub use demo_page::demo;
@@ -71,6 +72,6 @@ pub(crate) fn measured(value: Option<f64>, interval: Option<[f64; 2]>) -> Markup
             Some(value) => { (format!("{value:.3}")) }
             None => { "?" }
         }
-        @if let Some([low, high]) = interval { span.iv { (format!("{low:.3} to {high:.3}")) } }
+        @if let Some([low, high]) = interval { span.iv { (bracketed(format_args!("{low:.3}"), format_args!("{high:.3}"))) } }
     }
 }

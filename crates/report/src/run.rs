@@ -14,10 +14,7 @@ pub use document::{Document, DocumentKind, Fulfilment};
 
 /// `0.951 [0.947, 0.955]`, or `?`.
 pub fn estimate(estimate: Option<Estimate>, decimals: usize) -> String {
-    estimate.map_or_else(
-        || "?".to_owned(),
-        |e| format!("{:.decimals$} [{:.decimals$}, {:.decimals$}]", e.value, e.low, e.high),
-    )
+    estimate.map_or_else(|| "?".to_owned(), |e| e.in_words(decimals))
 }
 
 pub fn stage_table() -> Table<Stage> {

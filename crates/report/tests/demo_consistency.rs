@@ -42,10 +42,10 @@ fn rows(table: &str) -> Vec<Vec<&str>> {
         .collect()
 }
 
-/// A printed value with the ends next to it.
+/// A printed value with the ends next to it, `0.300 [0.206, 0.395]`.
 fn value(cell: &str) -> Option<(f64, Option<[f64; 2]>)> {
     let words = plain(cell);
-    let numbers: Vec<f64> = words.split(' ').filter_map(|w| w.parse().ok()).collect();
+    let numbers: Vec<f64> = words.split([' ', '[', ',', ']']).filter_map(|w| w.parse().ok()).collect();
     match *numbers.as_slice() {
         [value] => Some((value, None)),
         [value, low, high] => Some((value, Some([low, high]))),

@@ -6,7 +6,7 @@ use crate::search::importance::Importance;
 use crate::search::{Arm, Point, Search};
 use evenkeel_base::run::Estimate;
 use evenkeel_base::stats;
-use evenkeel_base::text::without_zeros;
+use evenkeel_base::text::{bracketed, without_zeros};
 use evenkeel_experiment::decide::{Claim, Figure, Mean, PAGE_ALPHA, decide};
 use evenkeel_report::significant;
 use serde::Serialize;
@@ -253,9 +253,9 @@ impl TuneResult {
         };
         let ends = |value: f64, low: Option<f64>, high: Option<f64>| match (low, high) {
             (Some(low), Some(high)) => {
-                format!("{}{unit} ({} to {})", shown(value), shown(low), shown(high))
+                format!("{}{unit} {}", shown(value), bracketed(shown(low), shown(high)))
             }
-            _ => format!("{}{unit} (no interval)", shown(value)),
+            _ => format!("{}{unit} [no interval]", shown(value)),
         };
         let sign = if self.goal == "max" { "less" } else { "plus" };
         let what = if self.priced {

@@ -84,14 +84,14 @@ fn near(ours: f64, printed: f64, margin: f64) -> bool {
     (ours - printed).abs() <= 6e-4 * ours.abs().max(printed.abs()) + 3e-3 * margin.abs() + 1e-9
 }
 
-/// `12.3 rps (11 to 13.5)` or `12.3 rps (no interval)`, then the rest.
+/// `12.3 rps [11, 13.5]` or `12.3 rps [no interval]`, then the rest.
 fn figure(text: &str) -> Option<(f64, Option<[f64; 2]>, &str)> {
-    let (value, rest) = text.split_once(" rps (")?;
-    let (ends, rest) = rest.split_once(')')?;
+    let (value, rest) = text.split_once(" rps [")?;
+    let (ends, rest) = rest.split_once(']')?;
     let interval = match ends {
         "no interval" => None,
         ends => {
-            let (low, high) = ends.split_once(" to ")?;
+            let (low, high) = ends.split_once(", ")?;
             Some([low.parse().ok()?, high.parse().ok()?])
         }
     };

@@ -9,6 +9,7 @@ use anyhow::Context;
 use evenkeel_agent::{Watcher, default_plan};
 use evenkeel_base::run::Estimate;
 use evenkeel_base::stats;
+use evenkeel_base::text::bracketed;
 use evenkeel_lab::mix::Mix;
 use evenkeel_lab::tenant::Layout;
 use evenkeel_linux::Root;
@@ -127,7 +128,10 @@ pub fn run(global: &Global, args: Args) -> Outcome {
             show(row.ceiling),
             row.gain.map_or_else(
                 || "?".to_owned(),
-                |g| format!("{:+.3} ({:+.3} to {:+.3})", g.value, g.low, g.high)
+                |g| {
+                    let [low, high] = [g.low, g.high].map(|end| format!("{end:+.3}"));
+                    format!("{:+.3} {}", g.value, bracketed(low, high))
+                }
             ),
         ));
         rows.push(row);

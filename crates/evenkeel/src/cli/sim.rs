@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use evenkeel_base::stats::median;
-use evenkeel_base::text::count;
+use evenkeel_base::text::{bracketed, count};
 use evenkeel_experiment::file::{Experiment, ExperimentError};
 use evenkeel_model::sim::{Report, Run, TaskReport};
 use serde::Serialize;
@@ -91,11 +91,12 @@ fn fleet(global: &Global, hosts: u32, seed: u64) -> Outcome {
             let [low, middle, high] = fleet.gained_cpus;
             outln!(
                 "{} hosts of {:.0} CPUs, simulated: used {:.0} CPUs, wanted {:.0} more than they got\n\
-                 given back: {middle:.1} CPUs [{low:.1}, {high:.1}], {:.2} % of what was used, {:.1} % of what was missing\n",
+                 given back: {middle:.1} CPUs {}, {:.2} % of what was used, {:.1} % of what was missing\n",
                 fleet.hosts,
                 fleet.cpus,
                 fleet.got_cpus,
                 fleet.missing_cpus,
+                bracketed(format_args!("{low:.1}"), format_args!("{high:.1}")),
                 100.0 * middle / fleet.got_cpus.max(1e-9),
                 100.0 * middle / fleet.missing_cpus.max(1e-9),
             )?;

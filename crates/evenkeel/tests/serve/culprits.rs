@@ -162,7 +162,7 @@ pub fn victims_and_culprits_are_drawn() {
     assert_eq!(chrome.value(&cells(2)), json!(["not measured", "not measured"]));
     assert_eq!(
         chrome.value("[...document.querySelectorAll('main .tile')].at(-1).textContent"),
-        "3.1 (1.0 to 5.2)CPU got more than under the baseline, percent of one CPU"
+        "3.1 [1.0, 5.2]CPU got more than under the baseline, percent of one CPU"
     );
     assert_eq!(
         chrome.value("document.querySelector('main ul').textContent"),

@@ -12,7 +12,7 @@
 //!                               10 |-x-| does not hold, margin low - 10
 //! ```
 
-use evenkeel_base::text::{significant, without_zeros};
+use evenkeel_base::text::{bracketed, significant, without_zeros};
 use serde::{Deserialize, Serialize};
 
 mod figure;
@@ -116,7 +116,7 @@ impl Decision {
         match self.interval {
             Some([low, high]) if low.is_finite() && high.is_finite() && low < high => {
                 let end = |v: f64| if v.abs() < FAR { format!("{v:.decimals$}") } else { short(v) };
-                format!("{value} [{}, {}]", end(low), end(high))
+                format!("{value} {}", bracketed(end(low), end(high)))
             }
             Some([low, high]) if low.is_finite() && high.is_finite() => value,
             Some([low, _]) if low.is_finite() && self.cut_off => format!("at least {low:.decimals$}"),
@@ -124,7 +124,7 @@ impl Decision {
             // One end decides: it is shown.
             Some([low, high]) if self.holds.is_some() => {
                 let end = |v: f64| if v.is_finite() { format!("{v:.decimals$}") } else { "?".into() };
-                format!("{value} [{}, {}]", end(low), end(high))
+                format!("{value} {}", bracketed(end(low), end(high)))
             }
             Some(_) => format!("{value} [no interval]"),
             None => value,

@@ -42,7 +42,7 @@ function loopPage(promises) {
   if (!loop) return [h('h1', {}, 'The loop'), h('p', {}, 'This server only watches; "evenkeel run --listen" shows here what it tries and changes.')];
   const effect = loop.effect?.cpu_pct;
   return [h('h1', {}, 'The loop'), h('div', { class: 'tiles' }, tile(loop.settings, 'settings in force'), tile(String(loop.trials), 'trials'), tile(String(loop.kept), 'kept'), tile(String(loop.reverted), 'kept changes taken back'),
-    effect ? tile(`${number(effect.value)} (${number(effect.low)} to ${number(effect.high)})`, 'CPU got more than under the baseline, percent of one CPU') : null),
+    effect ? tile(`${number(effect.value)} [${number(effect.low)}, ${number(effect.high)}]`, 'CPU got more than under the baseline, percent of one CPU') : null),
     promisesPart(loop, promises),
     h('h2', {}, 'Changes in force'), table('Changes', [['What'], ['Property'], ['From'], ['To'], ['Why'], ['At the decision'], ['Live']], loop.changes.map(one =>
       h('tr', {}, h('td', { class: 'name' }, one.comm ?? one.group ?? '?'), h('td', {}, one.knob), h('td', {}, bare(one.from, one)), h('td', {}, bare(one.to, one)), h('td', {}, one.why), h('td', { class: 'name' }, one.effect ?? 'not measured'),

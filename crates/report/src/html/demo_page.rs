@@ -1,5 +1,6 @@
 //! The demonstration's page.
 
+use evenkeel_base::text::bracketed;
 use maud::{Markup, html};
 
 use super::{figure, measured, page};
@@ -88,7 +89,8 @@ fn gain(report: &DemoReport, run: &DemoRun) -> Markup {
     html! {
         @match report.gain(run) {
             Some(gain) => {
-                (format!("{:+.3}", gain.value)) span.iv { (format!("{:+.4} to {:+.4}", gain.low, gain.high)) }
+                (format!("{:+.3}", gain.value))
+                span.iv { (bracketed(format_args!("{:+.4}", gain.low), format_args!("{:+.4}", gain.high))) }
             }
             None => { "?" }
         }

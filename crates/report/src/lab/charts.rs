@@ -351,13 +351,7 @@ pub(crate) fn marks(rows: &[(String, Vec<Option<Estimate>>)], names: &[&str], x_
             if e.low < e.high {
                 canvas.line(&format!("thin s{colour}"), [x.at(e.low), y, x.at(e.high), y]);
             }
-            let title = format!(
-                "{name}, {}: {:.4} ({:.4} to {:.4})",
-                names.get(lane).unwrap_or(&""),
-                e.value,
-                e.low,
-                e.high
-            );
+            let title = format!("{name}, {}: {}", names.get(lane).unwrap_or(&""), e.in_words(4));
             canvas.mark(lane, &format!("k{colour}"), (x.at(e.value), y), 4.0, Some(&title));
         }
     }
@@ -439,14 +433,7 @@ pub(crate) fn by_units(series: &[ByUnits], y_label: &str) -> String {
                     [at, y.at(rate.low.log2()), at, y.at(rate.high.log2())],
                 );
             }
-            let title = format!(
-                "{}: {:.0} units, {:.1} ({:.1} to {:.1})",
-                s.name,
-                2f64.powf(units),
-                rate.value,
-                rate.low,
-                rate.high
-            );
+            let title = format!("{}: {:.0} units, {}", s.name, 2f64.powf(units), rate.in_words(1));
             canvas.mark(index, &format!("k{colour}"), (at, y.at(rate.value.log2())), 4.5, Some(&title));
         }
     }

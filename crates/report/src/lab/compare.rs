@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use evenkeel_base::run::Estimate;
+use evenkeel_base::text::bracketed;
 use evenkeel_experiment::study::Comparison;
 use evenkeel_experiment::study::compare::{ComparedRow, DistributionRow, letter};
 use maud::{PreEscaped, html};
@@ -34,8 +35,11 @@ fn quantity(name: &str) -> &'static str {
 fn change(changes: &[Option<Estimate>], index: usize) -> String {
     match changes.get(index).copied().flatten() {
         None => "?".to_owned(),
-        Some(c) if c.low.is_finite() => format!("{:+.1} % [{:+.1}, {:+.1}]", c.value, c.low, c.high),
-        Some(c) => format!("{:+.1} % (no interval)", c.value),
+        Some(c) if c.low.is_finite() => {
+            let [low, high] = [c.low, c.high].map(|end| format!("{end:+.1}"));
+            format!("{:+.1} % {}", c.value, bracketed(low, high))
+        }
+        Some(c) => format!("{:+.1} % [no interval]", c.value),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Figures, limits and the host as the laboratory's results write them.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_base::text::{count, significant, without_zeros};
+use evenkeel_base::text::{bracketed, count, significant, without_zeros};
 use evenkeel_experiment::record::Host;
 use evenkeel_experiment::study::{PointStudy, TenantStudy};
 
@@ -25,7 +25,7 @@ pub(crate) fn estimate(e: Option<Estimate>) -> String {
     match e {
         None => "?".to_owned(),
         Some(e) if e.low < e.high && e.low.is_finite() => {
-            format!("{} [{}, {}]", figure(e.value), figure(e.low), figure(e.high))
+            format!("{} {}", figure(e.value), bracketed(figure(e.low), figure(e.high)))
         }
         Some(e) => figure(e.value),
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use evenkeel_base::run::Estimate;
+use evenkeel_base::text::bracketed;
 use evenkeel_experiment::study::{PointStudy, Study};
 
 use super::figures::{estimate, figure, host_line, known, limits, unpredicted, with_units};
@@ -63,15 +64,15 @@ pub fn markdown(study: &Study) -> String {
             &["holds", "verdict", "test", "value", "bound"],
             3,
             study.verdicts.iter().map(|v| {
-                let interval = v
-                    .test
-                    .interval
-                    .map_or_else(String::new, |[a, b]| format!(" [{}, {}]", known(a), known(b)));
+                let ends =
+                    v.test.interval.map(|[low, high]| format!(" {}", bracketed(known(low), known(high))));
                 vec![
                     super::text::outcome(v).to_owned(),
                     v.text.clone(),
                     v.test.statistic.clone(),
-                    format!("{}{interval} {}", known(v.test.value), v.test.unit).trim_end().to_owned(),
+                    format!("{}{} {}", known(v.test.value), ends.unwrap_or_default(), v.test.unit)
+                        .trim_end()
+                        .to_owned(),
                     v.test.bound.clone(),
                 ]
             }),

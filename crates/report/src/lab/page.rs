@@ -1,7 +1,7 @@
 //! The page of an experiment: one file, readable offline.
 
 use evenkeel_base::run::Estimate;
-use evenkeel_base::text::count;
+use evenkeel_base::text::{bracketed, count};
 use evenkeel_experiment::record::{Cell, Record, RunRecord};
 use evenkeel_experiment::study::{Kind, PointStudy, Study, TenantStudy, Verdict};
 use maud::{Markup, PreEscaped, html};
@@ -79,7 +79,7 @@ fn verdicts(verdicts: &[Verdict]) -> Markup {
                     td { (v.test.statistic) }
                     td.r {
                         @if v.test.value.is_some() { (known(v.test.value)) " " (v.test.unit) }
-                        @if let Some([low, high]) = v.test.interval { span.iv { (known(low)) " to " (known(high)) } }
+                        @if let Some([low, high]) = v.test.interval { span.iv { (bracketed(known(low), known(high))) } }
                     }
                     td { (v.test.bound) }
                 } } }
@@ -370,7 +370,7 @@ fn bound(cut_off: bool) -> &'static str {
 fn with_below(e: Option<Estimate>) -> Markup {
     html! {
         (known(e.map(|e| e.value)))
-        @if let Some(e) = e.filter(|e| e.low < e.high && e.low.is_finite()) { span.iv { (number(e.low)) " to " (number(e.high)) } }
+        @if let Some(e) = e.filter(|e| e.low < e.high && e.low.is_finite()) { span.iv { (bracketed(number(e.low), number(e.high))) } }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Lines with intervals over a number that doubles (tenants), or over any (load): one picture a figure.
 
+use evenkeel_base::text::bracketed;
+
 use super::canvas::{Anchor, Canvas, Scale, WIDTH, role_class, short_within, tick_label, ticks};
 use crate::demo::Role;
 use crate::significant;
@@ -104,7 +106,7 @@ pub fn line_chart(chart: &LineChart) -> String {
             let title = match interval {
                 Some([low, high]) if low.is_finite() && high.is_finite() => {
                     let [value, low, high] = [*value, *low, *high].map(significant);
-                    format!("{}: {value} ({low} to {high}) at {at}", line.name)
+                    format!("{}: {value} {} at {at}", line.name, bracketed(low, high))
                 }
                 _ => format!("{}: {} at {at}", line.name, significant(*value)),
             };

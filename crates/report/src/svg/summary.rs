@@ -1,5 +1,7 @@
 //! All runs at a glance: fulfilment with its interval under each setting.
 
+use evenkeel_base::text::bracketed;
+
 use super::canvas::{Anchor, Canvas, Scale, WIDTH, role_class};
 use crate::demo::Role;
 
@@ -58,7 +60,10 @@ pub fn summary(rows: &[SummaryRow]) -> String {
             let class = role_class(mark.role);
             let mut title = format!("{}, {}: {:.3}", row.title, mark.role.name(), mark.value);
             if let Some([low, high]) = mark.interval {
-                title.push_str(&format!(" [{low:.3}, {high:.3}]"));
+                title.push_str(&format!(
+                    " {}",
+                    bracketed(format_args!("{low:.3}"), format_args!("{high:.3}"))
+                ));
                 canvas.line(&format!("bar s-{class}"), [x.at(low), y, x.at(high), y]);
             }
             let r = if mark.role == Role::Final { 5.5 } else { 4.2 };

@@ -37,7 +37,7 @@ fn planted_effects_are_found_and_nulls_are_not() {
         // Half the width of the gain's interval, where there is one.
         let halves = (0..80).filter_map(|_| {
             let text = answer(0.02);
-            let at = text.find("rps (")?;
+            let at = text.find("rps [")?;
             let (_, ends, _) = figure(text[at + 5..].split_once(": ")?.1)?;
             ends.map(|[low, high]| (high - low) / 2.0 / world.scale)
         });

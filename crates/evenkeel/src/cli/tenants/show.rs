@@ -59,13 +59,10 @@ fn columns(study: &Study) -> Vec<Figure<Row>> {
     FIGURES.into_iter().filter(|figure| study.rows.iter().any(|row| (figure.of)(row).is_some())).collect()
 }
 
-/// A value with its interval, where it has one.
+/// A value with its interval, where it has one; none of these figures is below 0.
 pub fn with_interval(e: &Estimate, decimals: usize) -> String {
-    if e.is_bounded() {
-        format!("{:.decimals$} ({:.decimals$} to {:.decimals$})", e.value, e.low.max(0.0), e.high)
-    } else {
-        format!("{:.decimals$}", e.value)
-    }
+    let low = if e.low.is_finite() { e.low.max(0.0) } else { e.low };
+    Estimate { low, ..*e }.in_words(decimals)
 }
 
 fn chart(study: &Study, y: &str, of: fn(&Row) -> Option<Estimate>) -> LineChart {

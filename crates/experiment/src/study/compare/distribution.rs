@@ -4,6 +4,7 @@
 //! ([`crate::decide::Quantile`]). What a sample is too small for is not given, and the row says what is lacking.
 
 use evenkeel_base::run::Estimate;
+use evenkeel_base::text::bracketed;
 use serde::{Deserialize, Serialize};
 
 use super::matching::{Match, Place};
@@ -243,7 +244,8 @@ fn draft<'a>(one: &Match<'_>, index: usize, changed: Vec<(&'a str, Figure)>) -> 
 fn percent(decision: &Decision) -> String {
     match (decision.value, decision.interval) {
         (Some(value), Some([low, high])) if low.is_finite() && high.is_finite() => {
-            format!("{value:+.1} % [{low:+.1}, {high:+.1}]")
+            let [low, high] = [low, high].map(|end| format!("{end:+.1}"));
+            format!("{value:+.1} % {}", bracketed(low, high))
         }
         (Some(value), _) => format!("{value:+.1} % [no interval]"),
         (None, _) => "?".into(),

@@ -54,7 +54,7 @@ fn column(heading: &str) -> Option<Column> {
     })
 }
 
-/// Whether a cell of the table, `1.0 (0.9 to 1.1)`, is what the record says; `None` where it is not reckoned.
+/// Whether a cell of the table, `1.0 [0.9, 1.1]`, is what the record says; `None` where it is not reckoned.
 fn cell_again(record: &TenantsRecord, label: &str, heading: &str, shown: &str) -> Option<Result<(), String>> {
     let ours = match heading {
         "weight error %" | "feasible error %" => {
@@ -71,7 +71,7 @@ fn cell_again(record: &TenantsRecord, label: &str, heading: &str, shown: &str) -
     let Some((value, [low, high])) = ours else {
         return if shown == "?" { Some(Ok(())) } else { fail() };
     };
-    let parts: Vec<f64> = shown.split(['(', ')', ' ']).filter_map(|p| p.parse().ok()).collect();
+    let parts: Vec<f64> = shown.split(['[', ']', ',', ' ']).filter_map(|p| p.parse().ok()).collect();
     let digits = shown.split(' ').next()?.split_once('.').map_or(0, |(_, d)| d.len() as i32);
     let same = |a: f64, b: f64| (a - b).abs() <= half_digit(digits) + 2e-4 * b.abs();
     let most = if heading == "jain" { 1.0 } else { f64::INFINITY };

@@ -1,6 +1,5 @@
 //! A study as text, tables, picture and page.
 
-use evenkeel_base::run::Estimate;
 use evenkeel_lab::neighbour::plan::{Arm, Batch, Service};
 use evenkeel_lab::neighbour::study::{Row, Study};
 use evenkeel_report::demo::Role;
@@ -48,7 +47,7 @@ fn people(study: &Study) -> Table<Row> {
     let mut fields = names(study);
     for Figure { names, heading, decimals, of, .. } in FIGURES.into_iter().filter(|figure| figure.shown) {
         fields.push(Field::text(names[0], heading, move |row: &Row| match of(row) {
-            Some(e) => Value::Text(interval(&e, decimals)),
+            Some(e) => Value::Text(e.in_words(decimals)),
             // A service alone has no impact and no batch; next to one everything should be known.
             None if row.point.batch.is_none() => Value::Absent,
             None => Value::Unknown,
@@ -65,15 +64,6 @@ pub fn table(study: &Study) -> Table<Row> {
     fields.push(Field::number("asked_pct", "ASKED %", 0, |row: &Row| row.asked_pct));
     fields.extend(FIGURES.iter().flat_map(Figure::fields));
     Table::new(fields)
-}
-
-/// `812 [640, 1030]`; without an interval where a single repetition shows none.
-fn interval(e: &Estimate, decimals: usize) -> String {
-    if e.is_bounded() {
-        format!("{:.decimals$} [{:.decimals$}, {:.decimals$}]", e.value, e.low, e.high)
-    } else {
-        format!("{:.decimals$}", e.value)
-    }
 }
 
 fn missed(study: &Study) -> Vec<String> {
@@ -158,7 +148,7 @@ pub fn page(study: &Study) -> FiguresPage {
         let figure = |f: &Figure<Row>| {
             let has_batch = row.point.batch.is_some();
             let none = if has_batch { "?" } else { "" };
-            (f.of)(row).map_or_else(|| none.to_owned(), |e| interval(&e, f.decimals))
+            (f.of)(row).map_or_else(|| none.to_owned(), |e| e.in_words(f.decimals))
         };
         let name = format!("{}, {}", row.point.scene(), row.arm(options));
         [name, row.repetitions.to_string()].into_iter().chain(shown().map(figure)).collect()
