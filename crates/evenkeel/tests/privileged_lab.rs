@@ -78,6 +78,10 @@ fn interrupted_and_killed_it_goes_on_where_it_was_and_leaves_nothing() {
     let stamps = |r: &Record| r.cells.iter().map(|cell| cell.released_at.clone()).collect::<Vec<_>>();
     assert_eq!(stamps(&after)[..before.cells.len()], stamps(&before)[..]);
     assert!(last.stdout.contains("4 of 4 cells"), "{last}");
+    // No terminal: a line for each cell that was missing, and nothing that moves a cursor.
+    let told = (1..=4).filter(|n| last.stderr.contains(&format!("evenkeel: {n} of 4 cells done, ")));
+    assert_eq!(told.collect::<Vec<_>>(), (before.cells.len() + 1..=4).collect::<Vec<_>>(), "{last}");
+    assert!(!last.stderr.contains(['\x1b', '\r']), "{last}");
     // Nobody's descendants are left, either.
     let sleeping = fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         let cmdline = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();

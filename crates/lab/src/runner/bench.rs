@@ -72,7 +72,7 @@ pub struct Run<'a> {
 pub struct Progress<'a> {
     pub done: usize,
     pub of: usize,
-    /// The cell at hand.
+    /// The cell at hand, or the one that was done last.
     pub label: &'a str,
     /// Part of it that is done, 0..1.
     pub part: f64,
@@ -100,6 +100,7 @@ impl Run<'_> {
             let Some(cell) = bench.cell(&mut record, point, repetition, &mut part)? else { break };
             record.add(cell, now());
             record.save(self.folder)?;
+            (self.progress)(Progress { done: done + 1, of, label, part: 0.0 });
         }
         Ok(record)
     }

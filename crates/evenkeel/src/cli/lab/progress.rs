@@ -1,4 +1,4 @@
-//! An experiment on its way: the line that tells how far it is, and what ends it.
+//! An experiment on its way: what tells how far it is, and what ends it.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -11,7 +11,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{Failure, stop};
 
-/// Runs an experiment into a folder; signals end it, and a line of the terminal tells how far it is.
+/// Runs an experiment into a folder; signals end it. A line of the terminal tells how far it is; elsewhere each cell that is done has a
+/// line.
 pub(in crate::cli) fn measured<R>(
     folder: &Path,
     again: bool,
@@ -32,7 +33,7 @@ pub(in crate::cli) fn failure(error: RunError) -> Failure {
     }
 }
 
-/// Progress with the time left, on a terminal; gone when dropped.
+/// Progress with the time left; on a terminal gone when dropped.
 struct Bar {
     bar: Option<ProgressBar>,
     begun: Instant,
@@ -40,6 +41,8 @@ struct Bar {
     planned_s: Option<f64>,
     /// Cells that were done before.
     before: Cell<Option<f64>>,
+    /// Cells that were done at the last look.
+    done: Cell<usize>,
 }
 
 impl Bar {
@@ -51,24 +54,31 @@ impl Bar {
             }
             bar
         });
-        Self { bar, begun: Instant::now(), planned_s, before: Cell::new(None) }
+        Self { bar, begun: Instant::now(), planned_s, before: Cell::new(None), done: Cell::new(usize::MAX) }
     }
 
     fn show(&self, progress: Progress<'_>) {
-        let Some(bar) = &self.bar else { return };
         let at = (progress.done as f64 + progress.part.min(1.0)) / progress.of.max(1) as f64;
         let before = self.before.get().unwrap_or(at);
         self.before.set(Some(before));
-        bar.set_position((at * 1000.0) as u64);
         let seconds = if at > before + 0.05 {
             Some(self.begun.elapsed().as_secs_f64() * (1.0 - at) / (at - before))
         } else {
             self.planned_s.map(|seconds| seconds * (1.0 - at))
         };
-        let left = seconds.map_or_else(String::new, |seconds| {
-            format!("about {} left", humantime::format_duration(Duration::from_secs(seconds.min(1e7) as u64)))
+        let left = seconds.filter(|_| at < 1.0).map_or_else(String::new, |seconds| {
+            format!(
+                "; about {} left",
+                humantime::format_duration(Duration::from_secs(seconds.min(1e7) as u64))
+            )
         });
-        bar.set_message(format!("cell {} of {}: {}  {left}", progress.done + 1, progress.of, progress.label));
+        let Progress { done, of, label, .. } = progress;
+        if let Some(bar) = &self.bar {
+            bar.set_position((at * 1000.0) as u64);
+            bar.set_message(format!("cell {} of {of}: {label}{left}", of.min(done + 1)));
+        } else if self.done.replace(done) < done {
+            say!("evenkeel: {done} of {of} cells done, the last one {label}{left}");
+        }
     }
 }
 
