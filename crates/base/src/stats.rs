@@ -29,6 +29,13 @@ pub fn quantile(ascending: &[f64], q: f64) -> Option<f64> {
     Some(ascending[below] + (ascending[above] - ascending[below]) * (at - below as f64))
 }
 
+/// Adds what is known; a sum of which no part is known stays unknown.
+pub fn add_known(sum: &mut Option<f64>, part: Option<f64>) {
+    if let Some(part) = part {
+        *sum.get_or_insert(0.0) += part;
+    }
+}
+
 /// Mean of the values; `None` of none.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)

@@ -9,6 +9,7 @@ use evenkeel_agent::scraped::ServiceRequests;
 use evenkeel_base::Observation;
 use evenkeel_base::cpuset::MAX_CPU;
 use evenkeel_base::run::{EffectNow, GovernorStatus, GuaranteeStatus, ProtectedStatus};
+use evenkeel_base::stats::add_known;
 use serde_json::{Value, json};
 
 use super::handover::Counts;
@@ -116,9 +117,7 @@ impl Board {
         for cpu in &observation.host.per_cpu {
             let sums = cpus.entry(cpu.cpu).or_default();
             sums.0 += cpu.busy_pct / 100.0 * observation.interval_s;
-            if let Some(steal) = cpu.steal_pct {
-                *sums.1.get_or_insert(0.0) += steal / 100.0 * observation.interval_s;
-            }
+            add_known(&mut sums.1, cpu.steal_pct.map(|steal| steal / 100.0 * observation.interval_s));
         }
         let waits = observation.tasks.iter().map(|task| task.wait_pct);
         let wait =

@@ -6,6 +6,7 @@ use evenkeel_agent::cost;
 use evenkeel_base::Observation;
 use evenkeel_base::PromiseState;
 use evenkeel_base::run::{Effect, EffectNow, GuaranteeStatus, ProtectedStatus, SloStatus};
+use evenkeel_base::stats::add_known;
 
 use super::board::Board;
 use super::distribution::{of_requests, of_waits};
@@ -191,10 +192,8 @@ pub fn pods(observation: &Observation) -> Vec<(String, Use)> {
         .iter()
         .take(owners::MOST)
         .map(|pod| {
-            let name =
-                pod.namespace.as_ref().map_or_else(|| pod.name.clone(), |ns| format!("{ns}/{}", pod.name));
             let cpu = group(pod.group).and_then(|group| group.cpu_pct).unwrap_or(0.0);
-            (name, Use { cpu, ..Use::default() })
+            (pod.full_name(), Use { cpu, ..Use::default() })
         })
         .collect();
     let mut ran = vec![0.0; pods.len()];
@@ -205,9 +204,7 @@ pub fn pods(observation: &Observation) -> Vec<(String, Use)> {
     for (pod, cpu_pct, wait_pct) in there.chain(ended) {
         let Some(at) = pod.map(|at| at as usize).filter(|at| *at < pods.len()) else { continue };
         ran[at] += cpu_pct;
-        if let Some(wait) = wait_pct {
-            *pods[at].1.wait.get_or_insert(0.0) += wait;
-        }
+        add_known(&mut pods[at].1.wait, wait_pct);
     }
     for (((_, now), ran), pod) in pods.iter_mut().zip(ran).zip(&observation.pods) {
         now.cpu = now.cpu.max(ran);

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use evenkeel_base::stats::add_known;
 use evenkeel_base::{Histogram, Observation};
 
 use super::lengths::Lengths;
@@ -69,19 +70,13 @@ pub struct Use {
     pub stolen: Option<f64>,
 }
 
-fn add(sum: &mut Option<f64>, part: Option<f64>) {
-    if let Some(part) = part {
-        *sum = Some(sum.unwrap_or(0.0) + part);
-    }
-}
-
 impl Use {
     fn add(&mut self, part: &Self, factor: f64) {
         let times = |part: Option<f64>| part.map(|part| part * factor);
         self.cpu += part.cpu * factor;
-        add(&mut self.wait, times(part.wait));
-        add(&mut self.throttled, times(part.throttled));
-        add(&mut self.stolen, times(part.stolen));
+        add_known(&mut self.wait, times(part.wait));
+        add_known(&mut self.throttled, times(part.throttled));
+        add_known(&mut self.stolen, times(part.stolen));
     }
 }
 
@@ -318,19 +313,19 @@ fn uses(
         let Some((sum, tasks)) = place.and_then(|at| uses.get_mut(at as usize)) else { continue };
         *tasks += 1;
         sum.cpu += task.cpu_pct;
-        add(&mut sum.wait, task.wait_pct);
+        add_known(&mut sum.wait, task.wait_pct);
         let cpu = task.cpu.map(|cpu| cpu as usize);
         if let Some(stolen) = cpu.and_then(|cpu| *steal.get(cpu)?) {
             let all = cpu.and_then(|cpu| ran.get(cpu).copied()).unwrap_or(0.0);
             let part = if all > 0.0 { stolen * task.cpu_pct / all } else { 0.0 };
-            add(&mut sum.stolen, Some(part));
+            add_known(&mut sum.stolen, Some(part));
         }
     }
     for ended in &observation.exited {
         let service = || services.get(ended.group? as usize).copied().flatten();
         if let Some((sum, _)) = ended.container.or_else(service).and_then(|at| uses.get_mut(at as usize)) {
             sum.cpu += ended.cpu_pct;
-            add(&mut sum.wait, Some(ended.wait_pct));
+            add_known(&mut sum.wait, Some(ended.wait_pct));
         }
     }
     let (held, counted) = (observation.held_back_pct(), observation.counted_of_owners());

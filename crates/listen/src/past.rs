@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use evenkeel_base::stats::add_known;
 use evenkeel_observe::Sampling;
 use evenkeel_store::rates::Accumulator;
 use evenkeel_store::{Rates, Store, moments};
@@ -142,9 +143,7 @@ fn add(rates: &Rates, owners: &mut BTreeMap<String, (f64, Option<f64>)>) {
     for (name, cpu_pct, wait_pct) in moments::owners(rates) {
         let sum = owners.entry(name).or_default();
         sum.0 += cpu_pct / 100.0 * rates.seconds;
-        if let Some(wait) = wait_pct {
-            *sum.1.get_or_insert(0.0) += wait / 100.0 * rates.seconds;
-        }
+        add_known(&mut sum.1, wait_pct.map(|wait| wait / 100.0 * rates.seconds));
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use evenkeel_base::run::{Act, ChangeRecord, KERNEL_DEFAULT};
+use evenkeel_base::stats::add_known;
 
 use crate::rates::Accumulator;
 use crate::{Rates, RunId, Store, StoreError, StoredChange, StoredSample, TaskInfo, TrialWindow};
@@ -106,9 +107,7 @@ pub fn owners(rates: &Rates) -> Vec<Busy> {
         let Some(name) = task.info.as_deref().and_then(owner) else { continue };
         let sum = sums.entry(name).or_default();
         sum.0 += task.cpu_pct;
-        if let Some(wait) = task.wait_pct {
-            *sum.1.get_or_insert(0.0) += wait;
-        }
+        add_known(&mut sum.1, task.wait_pct);
     }
     for (name, counted) in rates.own_groups_pct(owner) {
         sums.entry(name).and_modify(|sum| sum.0 = sum.0.max(counted));

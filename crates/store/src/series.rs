@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use evenkeel_base::stats::add_known;
 use evenkeel_base::{Histogram, Matcher, TaskId, is_at_or_below, is_pod_called};
 
 use crate::block::{Infos, TaskInfo};
@@ -88,19 +89,13 @@ struct Part {
     throttled: Option<f64>,
 }
 
-fn add(sum: &mut Option<f64>, part: Option<f64>) {
-    if let Some(part) = part {
-        *sum = Some(sum.unwrap_or(0.0) + part);
-    }
-}
-
 impl Part {
     fn add(&mut self, part: &Self, share: f64) {
         let of = |value: Option<f64>| value.map(|value| value * share);
         self.seconds += part.seconds * share;
-        add(&mut self.cpu, of(part.cpu));
-        add(&mut self.wait, of(part.wait));
-        add(&mut self.throttled, of(part.throttled));
+        add_known(&mut self.cpu, of(part.cpu));
+        add_known(&mut self.wait, of(part.wait));
+        add_known(&mut self.throttled, of(part.throttled));
     }
 }
 
@@ -120,7 +115,7 @@ fn part(who: &Matcher, rates: &Rates, seen: &HashSet<TaskId>, names: &Infos) -> 
     for task in mine {
         cpu += of(task.cpu_pct);
         counted &= task.wait_pct.is_some();
-        add(&mut wait, task.wait_pct.map(of));
+        add_known(&mut wait, task.wait_pct.map(of));
     }
     // The cgroup's own counter has what ended in between, too.
     let by_group = group.and_then(|group| group.cpu_pct).map_or(0.0, of);

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use evenkeel_base::run::RunRecord;
+use evenkeel_base::stats::add_known;
 use evenkeel_base::{NetworkRates, Observation};
 use evenkeel_store::moments::{self, Busy};
 use evenkeel_store::{FILE_NAME, Rates, Store, StoreError};
@@ -73,9 +74,7 @@ fn who(rates: &Rates) -> Vec<Busy> {
         if info.container.is_none() && info.group.as_deref() == Some("/") {
             let sum = others.entry(&info.comm).or_default();
             sum.0 += task.cpu_pct;
-            if let Some(wait) = task.wait_pct {
-                *sum.1.get_or_insert(0.0) += wait;
-            }
+            add_known(&mut sum.1, task.wait_pct);
         }
     }
     who.extend(others.into_iter().map(|(name, sum)| (name.to_owned(), sum.0, sum.1)));
