@@ -6,7 +6,7 @@
 The work is the background, beside a redis that nobody asks; both halves of a pair come in random order. Printed: seconds, and the
 ratio's median with a 90 % interval by bootstrap.
 """
-import argparse, json, os, random, subprocess, time
+import argparse, json, random, subprocess, time
 
 from parts import Service, Workspace, interval
 
