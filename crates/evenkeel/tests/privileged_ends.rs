@@ -9,24 +9,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use evenkeel_linux::testing::{TestChild, awaited};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use scene::{Group, Process, VISIBLE, crowd, evenkeel, hurried, snapshot, until};
-
-static TURN: RwLock<()> = RwLock::new(());
-
-/// Of those that ask only what is left, not how soon: next to one another, each with loads of its own.
-fn together() -> RwLockReadGuard<'static, ()> {
-    TURN.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Of those that measure.
-fn alone() -> RwLockWriteGuard<'static, ()> {
-    TURN.write().unwrap_or_else(PoisonError::into_inner)
-}
+use scene::{Group, Process, VISIBLE, crowd, evenkeel, hurried, snapshot, together, turn, until};
 
 /// A run in a process group of its own, killed with its guard.
 struct Run(TestChild);
@@ -301,7 +288,7 @@ impl Hostile {
 
 #[test]
 fn the_loop_keeps_its_pace_under_hostile_connections() {
-    let _turn = alone();
+    let _turn = turn();
     let group = Group::new("pace");
     let load = group.duty(20, "closed");
     let dir = tempfile::tempdir().unwrap();
@@ -354,7 +341,7 @@ fn the_loop_keeps_its_pace_under_hostile_connections() {
 fn thousands_of_hostile_connections_do_not_reach_the_loop() {
     let connections =
         std::env::var("EVENKEEL_HOSTILE_CONNECTIONS").map_or(2_500, |text| text.parse().unwrap());
-    let _turn = alone();
+    let _turn = turn();
     let stage = Stage::new("hostile");
     let before = stage.found();
     let mut command = stage.command(&["--listen", "127.0.0.1:0"]);

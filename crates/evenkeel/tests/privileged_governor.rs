@@ -45,7 +45,7 @@ fn groups() -> Vec<PathBuf> {
 }
 
 /// Holds the turn, as victims need CPUs, and gives an empty directory for the programs' state.
-fn begin() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
+fn begin() -> (std::sync::RwLockWriteGuard<'static, ()>, tempfile::TempDir) {
     (turn(), tempfile::tempdir().unwrap())
 }
 

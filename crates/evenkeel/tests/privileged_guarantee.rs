@@ -10,7 +10,7 @@ use std::time::Duration;
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_linux::sys::sched_getattr;
 use evenkeel_linux::testing::{comm, schedstat};
-use scene::{Agent, Group, Process, begin, configured, run, snapshot, turn, until};
+use scene::{Agent, Group, Process, begin, begin_together, configured, run, snapshot, turn, until};
 use serde_json::Value;
 
 /// A load that wants all of CPU 0.
@@ -114,7 +114,7 @@ fn a_short_run_shows_what_it_had_set() {
 /// Killed and started again, the loop takes the weights from where they are to what it solves: they are never as found meanwhile.
 #[test]
 fn a_restart_keeps_promises_without_a_gap() {
-    let (_turn, dir) = begin();
+    let (_turn, dir) = begin_together();
     let groups = ["a", "b"].map(|name| Group::new(&format!("again-{name}")));
     let loads = [spinner(&groups[0]), spinner(&groups[1])];
     let found = groups[0].files();
@@ -141,7 +141,7 @@ fn a_restart_keeps_promises_without_a_gap() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_who_is_not_there_is_waited_for() {
-    let (_turn, dir) = begin();
+    let (_turn, dir) = begin_together();
     let group = Group::new("refused");
     let (a, b) = (spinner(&group), spinner(&group));
     let absent = "container:nobody-has-this-name".to_owned();
@@ -163,7 +163,7 @@ fn what_does_not_fit_is_refused_and_who_is_not_there_is_waited_for() {
 
 #[test]
 fn the_loop_leaves_itself_alone_where_it_is_told_to_or_nothing_is_promised() {
-    let (_turn, dir) = begin();
+    let (_turn, dir) = begin_together();
     let group = Group::new("own");
     let load = spinner(&group);
     let own = nice(std::process::id());
@@ -188,7 +188,7 @@ fn the_loop_leaves_itself_alone_where_it_is_told_to_or_nothing_is_promised() {
 
 #[test]
 fn check_tells_a_broken_promise_without_an_agent() {
-    let (_turn, dir) = begin();
+    let (_turn, dir) = begin_together();
     let group = Group::new("broken");
     let loads: Vec<Process> = (0..4).map(|_| spinner(&group)).collect();
     let config = config(dir.path(), &[(loads[0].scope(), "60%")]);
@@ -252,9 +252,10 @@ fn promised_waits_are_counted_one_by_one() {
 }
 
 /// A wait under way is not cut when it is looked at: one of several seconds breaks a bound of more than a second, in promises as in
-/// services. Without a turn: its loads take a thousandth of a CPU, and wait by their own quota whatever others do.
+/// services. Without a turn: its loads take a thousandth of a CPU, and wait by their own quota whatever others do. By its name
+/// among the first, for it takes longest.
 #[test]
-fn waits_longer_than_a_look_break_a_bound_that_is_longer_too() {
+fn a_wait_longer_than_a_look_breaks_a_bound_that_is_longer_too() {
     let dir = tempfile::tempdir().unwrap();
     let group = Group::new("long-waits");
     let _loads = [spinner(&group), spinner(&group), spinner(&group)];
@@ -277,7 +278,7 @@ fn waits_longer_than_a_look_break_a_bound_that_is_longer_too() {
 
 #[test]
 fn a_plan_names_the_cgroups_above_that_hold_others_too() {
-    let (_turn, dir) = begin();
+    let (_turn, dir) = begin_together();
     let (group, neighbour) = (Group::new("above"), Group::new("beside"));
     let (load, _mate) = (spinner(&group), spinner(&group));
     let _others: Vec<Process> = (0..3).map(|_| spinner(&neighbour)).collect();

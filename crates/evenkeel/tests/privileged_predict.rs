@@ -2,7 +2,7 @@
 
 mod scene;
 
-use scene::{begin_with_crowd, configured, run};
+use scene::{begin, configured, run, with_crowd};
 use serde_json::Value;
 
 fn number(value: &Value, path: &str) -> f64 {
@@ -11,7 +11,7 @@ fn number(value: &Value, path: &str) -> f64 {
 
 #[test]
 fn every_proposed_change_comes_with_what_it_would_bring() {
-    let (_turn, dir, group, loads) = begin_with_crowd("predicted");
+    let (_turn, dir, group, loads) = with_crowd(begin(), "predicted");
     let document = run(dir.path(), &["plan", "--scope", &group.scope(), "-o", "json"]).json();
     let plans = document["plans"].as_array().unwrap();
     assert!(!plans.is_empty(), "{document:#}");
@@ -48,7 +48,7 @@ fn every_proposed_change_comes_with_what_it_would_bring() {
 
 #[test]
 fn a_run_records_predicted_beside_measured() {
-    let (_turn, dir, group, _loads) = begin_with_crowd("beside");
+    let (_turn, dir, group, _loads) = with_crowd(begin(), "beside");
     let config = configured(dir.path(), "[run]\ndecide_within = \"4s\"\ninterval = \"200ms\"\n");
     let args = ["--config", &config, "run", "--scope", &group.scope(), "--for", "10s", "-o", "json"];
     let document = run(dir.path(), &args).json();

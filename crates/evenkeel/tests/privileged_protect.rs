@@ -6,7 +6,7 @@ mod scene;
 use std::path::Path;
 use std::time::Duration;
 
-use scene::{Agent, Group, begin, begin_with_crowd, crowd, end, facts, run, snapshot};
+use scene::{Agent, Group, begin, crowd, end, facts, run, snapshot, with_crowd};
 use serde_json::Value;
 
 fn config(dir: &Path, protect: &str) -> String {
@@ -25,7 +25,7 @@ fn windows<'a>(history: &'a Value, settings: &'a str) -> impl Iterator<Item = f6
 
 #[test]
 fn the_protected_are_measured_and_left_alone() {
-    let (_turn, dir, group, loads) = begin_with_crowd("protect");
+    let (_turn, dir, group, loads) = with_crowd(begin(), "protect");
     let precious = &loads[1];
     let protect = format!("[[protect]]\nscope = \"{}\"\n", precious.scope());
     let config = config(dir.path(), &protect);
@@ -68,7 +68,7 @@ fn the_protected_are_measured_and_left_alone() {
 
 #[test]
 fn without_programs_in_the_kernel_means_are_taken_and_that_is_said() {
-    let (_turn, dir, group, _loads) = begin_with_crowd("means");
+    let (_turn, dir, group, _loads) = with_crowd(begin(), "means");
     let protect = format!("[[protect]]\nscope = \"{}\"\nwait_p99 = \"500ms\"\n", group.scope());
     let config = config(dir.path(), &protect);
     // A kernel without BTF, as far as it can see.
@@ -101,7 +101,7 @@ fn without_programs_in_the_kernel_means_are_taken_and_that_is_said() {
 /// Two names for one process: each of them waits.
 #[test]
 fn services_that_share_a_process_both_wait() {
-    let (_turn, dir, group, loads) = begin_with_crowd("shared");
+    let (_turn, dir, group, loads) = with_crowd(begin(), "shared");
     let services: String = [group.scope(), loads[1].scope(), loads[2].scope()]
         .map(|scope| format!("[[service]]\nscope = \"{scope}\"\n"))
         .concat();

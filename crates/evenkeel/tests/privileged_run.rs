@@ -12,8 +12,8 @@ use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{CpuSet, Setting, Target};
 use evenkeel_linux::testing::comm;
 use scene::{
-    Agent, Ended, Group, Process, VISIBLE, assert_all_back, begin, begin_with_crowd, crowd, end, evenkeel,
-    facts, hurried, run, snapshot, until,
+    Agent, Ended, Group, Process, VISIBLE, assert_all_back, begin, begin_together, crowd, end, evenkeel,
+    facts, hurried, run, snapshot, until, with_crowd,
 };
 use serde_json::Value;
 
@@ -105,9 +105,10 @@ fn a_run_tells_what_it_did_touches_nobody_else_and_leaves_nothing() {
     assert!(detail.stdout.contains(kept), "{detail}");
 }
 
+/// By its name the last: it needs a turn, and those that run together are not parted by who waits for one.
 #[test]
-fn waiting_work_is_moved_and_every_task_keeps_its_affinity() {
-    let (_turn, dir, group, loads) = begin_with_crowd("pull");
+fn work_that_waits_is_moved_and_every_task_keeps_its_affinity() {
+    let (_turn, dir, group, loads) = with_crowd(begin(), "pull");
     let mut kernel = Linux::new().unwrap();
     // Somebody has confined one of them.
     let (confined, _) = facts(loads[0].pid()).unwrap();
@@ -136,7 +137,7 @@ fn waiting_work_is_moved_and_every_task_keeps_its_affinity() {
 
 #[test]
 fn a_signal_in_a_trial_puts_everything_back() {
-    let (_turn, dir, group, _loads) = begin_with_crowd("signal");
+    let (_turn, dir, group, _loads) = with_crowd(begin_together(), "signal");
     let before = snapshot(&[&group]);
     let config = hurried(dir.path(), "20s");
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
@@ -156,7 +157,7 @@ fn a_signal_in_a_trial_puts_everything_back() {
 
 #[test]
 fn what_is_only_planned_writes_nothing() {
-    let (_turn, dir, group, _loads) = begin_with_crowd("dry");
+    let (_turn, dir, group, _loads) = with_crowd(begin_together(), "dry");
     let state = dir.path().join("state");
     let before = snapshot(&[&group]);
     let scope = group.scope();
@@ -244,7 +245,7 @@ fn as_nobody(state: &Path, args: &[&str]) -> Ended {
 
 #[test]
 fn without_rights_it_says_what_is_missing() {
-    let (_turn, dir, group, _loads) = begin_with_crowd("rights");
+    let (_turn, dir, group, _loads) = with_crowd(begin_together(), "rights");
     let before = snapshot(&[&group]);
     let scope = group.scope();
     let args = ["run", "--scope", &scope, "--for", "5s"];
@@ -276,7 +277,7 @@ fn ends_when_decided(agent: &mut Agent) -> bool {
 
 #[test]
 fn tasks_may_come_and_go_during_a_trial() {
-    let (_turn, dir, group, mut loads) = begin_with_crowd("mortal");
+    let (_turn, dir, group, mut loads) = with_crowd(begin_together(), "mortal");
     let config = hurried(dir.path(), "10s");
     // Children are born and die all the time, some orphaned.
     let forking = "while :; do i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; sleep 0.3 & (sleep 0.3 &); sleep 0.02; done";
@@ -311,7 +312,7 @@ fn tasks_may_come_and_go_during_a_trial() {
 
 #[test]
 fn tasks_confined_to_one_cpu_stay_there() {
-    let (_turn, dir) = begin();
+    let (_turn, dir) = begin_together();
     let config = hurried(dir.path(), "10s");
     let group = Group::new("confined");
     let program = env!("CARGO_BIN_EXE_evenkeel");

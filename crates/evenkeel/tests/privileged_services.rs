@@ -6,7 +6,9 @@ mod scene;
 use evenkeel_base::{CpuQuota, Limit};
 use evenkeel_linux::sys::{self, RawSchedAttr};
 use evenkeel_linux::testing::awaited;
-use scene::{Agent, Group, Process, begin, configured, hurried, hurried_with, run, snapshot, until};
+use scene::{
+    Agent, Group, Process, begin, begin_together, configured, hurried, hurried_with, run, snapshot, until,
+};
 
 /// Programs of this host that come and go meanwhile decide nothing here: what the guard does with them is tested elsewhere.
 const FORGIVING: &str = "[guard]\nwait_floor = 0.3\noutside_cpu_loss = 0.5\n";
@@ -179,7 +181,7 @@ fn a_service_of_some_threads_of_a_process_is_not_said_to_wait_for_nothing() {
 
 #[test]
 fn who_is_both_is_named_and_nothing_is_changed() {
-    let (_turn, dir) = begin();
+    let (_turn, dir) = begin_together();
     let group = Group::new("both");
     let loads = batch(&group);
     until("the loads run", || group.processes().len() == loads.len());
@@ -192,7 +194,7 @@ fn who_is_both_is_named_and_nothing_is_changed() {
 
 #[test]
 fn a_service_that_is_not_there_yet_is_awaited() {
-    let (_turn, dir) = begin();
+    let (_turn, dir) = begin_together();
     let work = Group::new("awaits");
     let _loads = batch(&work);
     let (nobody, work_scope) = ("cgroup:/evenkeel-no-such", work.scope());
@@ -248,7 +250,7 @@ fn a_service_that_its_own_quota_begins_to_hold_back_is_tried_for() {
 /// A host that names no service, and perhaps background work, leaves nothing to do. Units that begin later have their tier, too.
 #[test]
 fn tiers_of_the_host_are_awaited_and_units_that_begin_later_join() {
-    let (_turn, dir) = begin();
+    let (_turn, dir) = begin_together();
     let mut agent = Agent::run(dir.path(), &["run", "--tiers", "auto", "--for", "100s", "-o", "json"]);
     until("there is nothing to do", || agent.words().contains("nothing to do"));
     let work = Group::new("told");

@@ -9,8 +9,8 @@ use std::process::Command;
 use evenkeel_actuate::{Actuator, Linux, Options};
 use evenkeel_base::{Change, Nice, Plan, SchedAttr, Setting, Target};
 use scene::{
-    Agent, Ended, Process, VISIBLE, assert_all_back, begin_with_crowd, end, facts, hurried, run, snapshot,
-    until,
+    Agent, Ended, Process, VISIBLE, assert_all_back, begin_together, end, facts, hurried, run, snapshot,
+    until, with_crowd,
 };
 
 /// Runs the loop in a mount namespace of its own, its state directory on a small tmpfs with some trouble.
@@ -26,7 +26,7 @@ fn run_in_trouble(dir: &Path, size: &str, trouble: &str, scope: &str, config: &s
 
 #[test]
 fn a_read_only_full_or_filling_state_directory_loses_nothing() {
-    let (_turn, dir, group, _loads) = begin_with_crowd("disk");
+    let (_turn, dir, group, _loads) = with_crowd(begin_together(), "disk");
     let state = tempfile::tempdir().unwrap();
     let config = hurried(dir.path(), "4s");
     let before = snapshot(&[&group]);
@@ -45,7 +45,7 @@ fn a_read_only_full_or_filling_state_directory_loses_nothing() {
 
 #[test]
 fn damaged_files_of_an_earlier_run_are_explained_and_do_not_stop_the_loop() {
-    let (_turn, dir, group, loads) = begin_with_crowd("damage");
+    let (_turn, dir, group, loads) = with_crowd(begin_together(), "damage");
     let config = hurried(dir.path(), "4s");
     let before = snapshot(&[&group]);
     let scope = group.scope();
@@ -96,7 +96,7 @@ fn damaged_files_of_an_earlier_run_are_explained_and_do_not_stop_the_loop() {
 
 #[test]
 fn a_predecessor_that_was_killed_is_cleared_up_after_first() {
-    let (_turn, dir, group, _loads) = begin_with_crowd("predecessor");
+    let (_turn, dir, group, _loads) = with_crowd(begin_together(), "predecessor");
     let config = hurried(dir.path(), "4s");
     let before = snapshot(&[&group]);
     let scope = group.scope();

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use crate::Root;
@@ -53,10 +53,17 @@ pub fn posted(stream: &mut impl Read) -> (String, Vec<u8>) {
     }
 }
 
+static TURN: RwLock<()> = RwLock::new(());
+
 /// One test of a program at a time: for those that want a CPU of their own, or change what all share. One that failed bars none.
-pub fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn turn() -> RwLockWriteGuard<'static, ()> {
+    TURN.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Not while one has its [`turn`], but next to others: for those that load CPUs, and ask what is done and left, not how much or
+/// how soon. Whoever waits for a turn has it before others join.
+pub fn together() -> RwLockReadGuard<'static, ()> {
+    TURN.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a process of this number made as `evenkeel lab` or `evenkeel exec` (`kind`), by its names: cgroups, at whatever depth,

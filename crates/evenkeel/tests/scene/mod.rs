@@ -8,24 +8,31 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 use evenkeel_actuate::{Kernel, Linux};
 use evenkeel_base::{CpuQuota, Knob, Setting, Target, TaskId};
 use evenkeel_linux::cgroupfs::processes;
 use evenkeel_linux::testing::{TestCgroup, TestChild, comm};
-pub use evenkeel_linux::testing::{TestProcess as Process, turn, until};
+pub use evenkeel_linux::testing::{TestProcess as Process, together, turn, until};
 pub use program::{Ended, end};
 
 /// A turn, as loads of two tests at once would make each other's trials longer, and a directory for the program's state.
-pub fn begin() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
+pub fn begin() -> (RwLockWriteGuard<'static, ()>, tempfile::TempDir) {
     (turn(), tempfile::tempdir().unwrap())
 }
 
-/// The same with [`crowd`] in a cgroup of this name.
-pub fn begin_with_crowd(
+/// The same for one that does not mind loads of others.
+pub fn begin_together() -> (RwLockReadGuard<'static, ()>, tempfile::TempDir) {
+    (together(), tempfile::tempdir().unwrap())
+}
+
+/// What a test begins with, and [`crowd`] in a cgroup of this name.
+pub fn with_crowd<T>(
+    (turn, dir): (T, tempfile::TempDir),
     name: &str,
-) -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir, Group, Vec<Process>) {
-    let ((turn, dir), group) = (begin(), Group::new(name));
+) -> (T, tempfile::TempDir, Group, Vec<Process>) {
+    let group = Group::new(name);
     let loads = crowd(&group);
     (turn, dir, group, loads)
 }
