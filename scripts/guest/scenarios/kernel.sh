@@ -32,7 +32,8 @@ attempt net evenkeel net set --link nothing --rps 0
 attempt account evenkeel exec -- true
 attempt nothing_left evenkeel restore
 
-# From here on there is little CPU for anything but the loads.
+# From here on there is little CPU for anything but the loads. What only looks comes before them.
+first() { sh -c 'renice -n -10 $$ >/dev/null && exec "$@"' sh "$@"; }
 make_group /pod
 for percent in 30 50 70 90; do
     in_group /pod evenkeel load duty --percent "$percent" --kind wall --seconds 900 >/dev/null
@@ -41,9 +42,9 @@ until_true '[ "$(pidof evenkeel | wc -w)" = 4 ] && [ "$(wc -l </sys/fs/cgroup/po
 sleep 2
 snapshot /pod >/tmp/found
 result found cat /tmp/found
-result ps evenkeel --sampling proc ps --interval 1s -o json
-attempt why evenkeel why cgroup:/pod --for 1s -o json
-result plan evenkeel plan --scope cgroup:/pod -o json
+result ps first evenkeel --sampling proc ps --interval 1s -o json
+attempt why first evenkeel why cgroup:/pod --for 1s -o json
+result plan first evenkeel plan --scope cgroup:/pod -o json
 for file in cpu.idle cpu.max.burst cpu.pressure cpuset.cpus.partition; do
     value "$file" "$([ -e "/sys/fs/cgroup/pod/$file" ] && echo yes || echo no)"
 done
