@@ -171,6 +171,16 @@ impl Linux {
                     let first = RawSchedAttr::encode(&SchedAttr { policy, ..*attr });
                     sys::sched_setattr(id.tid, &first).map_err(|error| of_task(&error, "sched_setattr"))?;
                 }
+                if attr.policy.is_realtime()
+                    && let now = self.read_sched(id.tid)?
+                    && now.nice != attr.nice
+                    && (SchedAttr { nice: attr.nice, ..now }) == *attr
+                {
+                    // The kernel keeps it for another class, and takes it by itself only: the rest, of which not all is known here, stays.
+                    let pid = rustix::process::Pid::from_raw(id.tid as i32);
+                    return rustix::process::setpriority_process(pid, attr.nice.get())
+                        .map_err(|error| of_task(&error.into(), "setpriority"));
+                }
                 let raw = RawSchedAttr::encode(attr);
                 sys::sched_setattr(id.tid, &raw).map_err(|error| match error.raw_os_error() {
                     Some(libc::EPERM) if attr.policy == SchedPolicy::Deadline => KernelError::Denied(
@@ -186,14 +196,7 @@ impl Linux {
                             .to_owned(),
                     ),
                     _ => of_task(&error, "sched_setattr"),
-                })?;
-                if attr.policy.is_realtime() && self.read_sched(id.tid)?.nice != attr.nice {
-                    // sched_setattr does not set it, but the kernel keeps it for another class.
-                    let pid = rustix::process::Pid::from_raw(id.tid as i32);
-                    rustix::process::setpriority_process(pid, attr.nice.get())
-                        .map_err(|error| of_task(&error.into(), "setpriority"))?;
-                }
-                Ok(())
+                })
             }
             (Target::Group(group), to) => match self.owners.write(group, to) {
                 Some(Ok(())) => self.complete(group, to),

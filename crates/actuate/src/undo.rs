@@ -340,7 +340,9 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
         Err(KernelError::Gone) => return Some(ended(kernel, entry)),
         Err(error) => {
             let untouched = kernel.read(&entry.target, entry.knob).is_ok_and(|now| now == present);
-            let state = if untouched { as_before() } else { State::Unknown };
+            // A mask that stands in is among what was written; of what is not done only that is kept.
+            let is_known = untouched && !matches!(entry.state, State::StandIn(_));
+            let state = if is_known { as_before() } else { State::Unknown };
             return Some(failed(state, Some(present), error.to_string()));
         }
     }
@@ -379,14 +381,14 @@ fn attempt<K: Kernel>(kernel: &mut K, entry: &Entry, wholly: bool) -> Option<(St
 }
 
 /// Why a slice of ours cannot be restored now. To take the task out of that class for a moment would be a change of somebody else's.
-const HIDDEN: &str = "somebody gave it a real-time class, and the kernel keeps its slice until it has another; it goes back then";
+const HIDDEN: &str = "somebody gave it a real-time class, and the kernel keeps its slice until it has another class; restore again then";
 
 /// Whether a task that is not real-time by us may have a slice of ours, which is in force again when it leaves that class
 /// (`__setscheduler_params` and `_sched_setscheduler` in `kernel/sched/syscalls.c`).
 fn hides_slice(entry: &Entry, present: &Setting) -> bool {
     let (Setting::Sched(found), Setting::Sched(now)) = (&entry.original, present) else { return false };
     let is_own = |ours: &Setting| matches!(ours, Setting::Sched(ours) if ours.policy.is_fair() && ours.slice_ns != found.slice_ns);
-    now.policy.is_realtime() && entry.ours().iter().any(is_own)
+    now.policy.is_realtime() && entry.wrote.iter().any(is_own)
 }
 
 /// Whether the owner of a cgroup keeps our value for the next one of that name. That a unit is not idle it says by its weight, which has

@@ -5,6 +5,7 @@ mod support;
 use evenkeel_actuate::Kernel;
 use evenkeel_actuate::{Actuator, Linux, Moved, Options, Verdict, restore};
 use evenkeel_base::{Change, CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting, Target};
+use evenkeel_linux::sys;
 use support::{Child, batch, plan, state_dir};
 
 #[test]
@@ -352,6 +353,34 @@ fn a_slice_under_a_class_that_somebody_else_set_goes_back_once_it_can() {
     }
 }
 
+/// A direct change from one class of ours to another keeps it, too.
+#[test]
+fn a_slice_under_a_class_of_ours_that_somebody_else_changed_goes_back_once_it_can() {
+    if !Linux::new().unwrap().has_task_slice() {
+        return;
+    }
+    let dir = state_dir();
+    let child = Child::sleeping();
+    let before = child.facts();
+    let chrt = |args: &[&str]| {
+        let id = child.id().to_string();
+        let args = [args, &["--pid", if args[0] == "--fifo" { "7" } else { "0" }, &id]].concat();
+        assert!(std::process::Command::new("chrt").args(args).status().unwrap().success());
+    };
+    let options = Options { allow_realtime: true, ..Options::default() };
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), options).unwrap();
+    let fifo = SchedAttr { policy: SchedPolicy::Fifo, rt_priority: 1, ..SchedAttr::DEFAULT };
+    for ours in [batch(0, 100), Setting::Sched(fifo)] {
+        let report = actuator.set(&plan(vec![(child.target(), ours)]), &|_| true);
+        assert_eq!(report.applied(), 1, "{report:?}");
+    }
+    chrt(&["--fifo"]);
+    assert_eq!(actuator.close().failed.len(), 1);
+    chrt(&["--other"]);
+    let report = restore(dir.path(), Linux::new().unwrap()).unwrap().report;
+    assert_eq!((report.failed.len(), child.facts()), (0, before), "{report:?}");
+}
+
 #[test]
 fn a_nice_value_goes_back_under_a_class_that_somebody_else_set() {
     let dir = state_dir();
@@ -365,4 +394,22 @@ fn a_nice_value_goes_back_under_a_class_that_somebody_else_set() {
     assert_eq!((report.conflicts.len(), report.failed.len()), (1, 0), "{report:?}");
     let fifo = SchedAttr { policy: SchedPolicy::Fifo, rt_priority: 7, ..SchedAttr::DEFAULT };
     assert_eq!(child.facts().0, Setting::Sched(fifo));
+}
+
+#[test]
+fn under_a_deadline_that_somebody_else_set_the_nice_value_goes_back_alone() {
+    let dir = state_dir();
+    let child = Child::sleeping();
+    let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
+    let nice = Setting::Sched(SchedAttr { nice: Nice::new(5), ..SchedAttr::DEFAULT });
+    assert_eq!(actuator.set(&plan(vec![(child.target(), nice)]), &|_| true).applied(), 1);
+    let times = ["--sched-runtime", "1000000", "--sched-deadline", "10000000", "--sched-period", "20000000"];
+    let id = child.id().to_string();
+    let args = [&["--deadline"], &times[..], &["--pid", "0", &id]].concat();
+    assert!(std::process::Command::new("chrt").args(args).status().unwrap().success());
+    let theirs = sys::sched_getattr(child.id()).unwrap();
+    let report = actuator.close();
+    let pid = rustix::process::Pid::from_raw(child.id() as i32);
+    let now = (sys::sched_getattr(child.id()).unwrap(), rustix::process::getpriority_process(pid).unwrap());
+    assert_eq!((report.failed.len(), now), (0, (theirs, 0)), "{report:?}");
 }

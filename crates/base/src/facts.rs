@@ -139,7 +139,7 @@ impl KernelParams {
     /// What the kernel took of `isolcpus=` and `nohz_full=`, in order. Each sets the CPUs of its flags, `domain` where it has none;
     /// one that names other CPUs for a flag than the first is refused as a whole. `nohz` is what `nohz_full=` sets, too
     /// (`housekeeping_setup` in the kernel's `kernel/sched/isolation.c`). Before Linux 5.18 there is one list for all flags: what
-    /// comes after the first with other CPUs is refused there, also for other flags. CPUs that can never be there do not count.
+    /// comes after the first with other CPUs is refused there, also for other flags.
     fn isolations(&self, on: &BootedHost<'_>) -> Vec<Isolation<'_>> {
         let is_one_list = on.release.is_some_and(|release| release < (5, 18));
         const FLAGS: [&str; 3] = ["domain", "managed_irq", "nohz"];
@@ -167,7 +167,6 @@ impl KernelParams {
             // Nor does it know `all` and `N` in the first place there: a word that begins with a letter is a flag.
             is_legal &= name != "isolcpus" || !list.starts_with(|c: char| c.is_ascii_alphabetic());
             let Some(cpus) = boot_list(list, on.possible).filter(|_| is_legal) else { continue };
-            let cpus = cpus.intersection(on.possible);
             let refuses = |of: &Isolation<'_>| {
                 of.cpus != cpus && (is_one_list || flags.iter().any(|flag| of.flags.contains(flag)))
             };
@@ -197,14 +196,14 @@ struct Isolation<'a> {
 }
 
 /// CPUs of a list of the command line, where `N` is the last one that is possible and `all` is all; `None` where the kernel finds no
-/// CPU in it.
+/// CPU in it, or one beyond the last: it refuses the whole list then (`bitmap_check_region` in its `lib/bitmap-str.c`).
 pub fn boot_list(text: &str, possible: &CpuSet) -> Option<CpuSet> {
     let items = text.split(',').filter(|item| !item.is_empty());
     let items: Vec<_> =
         items.map(|item| if item.eq_ignore_ascii_case("all") { "0-N" } else { item }).collect();
-    let last = possible.iter().last().unwrap_or(0).to_string();
-    let cpus: CpuSet = items.join(",").replace('N', &last).parse().ok()?;
-    (!cpus.is_empty()).then_some(cpus)
+    let last = possible.iter().last().unwrap_or(0);
+    let cpus: CpuSet = items.join(",").replace('N', &last.to_string()).parse().ok()?;
+    cpus.iter().last().filter(|&cpu| cpu <= last).map(|_| cpus)
 }
 
 /// A numbered interrupt.

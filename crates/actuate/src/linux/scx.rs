@@ -240,7 +240,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
-    use std::sync::MutexGuard;
+    use std::sync::RwLockWriteGuard;
 
     use evenkeel_linux::testing::turn;
 
@@ -250,7 +250,7 @@ mod tests {
     /// for writing cannot be run.
     struct Host {
         dir: tempfile::TempDir,
-        _alone: MutexGuard<'static, ()>,
+        _alone: RwLockWriteGuard<'static, ()>,
     }
 
     impl Host {

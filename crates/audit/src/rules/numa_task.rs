@@ -185,7 +185,9 @@ fn check(rule: &Rule, input: &Input<'_>) -> Result<Vec<Finding>, Unknown> {
                 let pages = (!away.is_empty()).then(|| {
                     format!("migratepages {tgid} {} {node}   # migratepages: package numactl", away.join(","))
                 });
-                let threads = (!process.threads.is_empty()).then(|| process.move_to(cpus));
+                // Of a node whose CPUs are all isolated it can have the memory alone: its other threads hardly run.
+                let threads =
+                    (!process.threads.is_empty() && !cpus.is_empty()).then(|| process.move_to(cpus));
                 let and = if process.pinned.is_empty() { " && " } else { "\n" };
                 threads.into_iter().chain(pages).collect::<Vec<_>>().join(and)
             }
