@@ -190,7 +190,10 @@ mod tests {
         assert_eq!(rule, "p.toml:2: unknown rule `governer`, did you mean `governor`?");
         assert!(refused("[[ignore]]\nrule = \"governor\"").contains("missing field `reason`"));
         assert!(refused("[[given]]\ncpus='2'\nto=['com:x']").contains("did you mean `comm`?"));
-        assert_eq!(refused("[[given]]\ncpus='2'\nto=['comm:(']"), "p.toml:3: \"comm:(\": unclosed group");
+        let expected = "; expected pid:N, comm:REGEX, cgroup:/PATH, container:NAME, pod:NS/NAME or vm:NAME";
+        let group = format!("p.toml:3: \"comm:(\": unclosed group{expected}");
+        assert_eq!(refused("[[given]]\ncpus='2'\nto=['comm:(']"), group);
+        assert!(refused("[[given]]\ncpus='2'\nto=['web']").ends_with(expected));
         assert!(refused("isolated = '3-1'").starts_with("p.toml:1: "));
         assert!(refused("isolated = ").starts_with("p.toml:1: "));
     }

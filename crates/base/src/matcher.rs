@@ -5,6 +5,7 @@ use std::str::FromStr;
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
 
+use crate::file_error::distance;
 use crate::{Observation, TaskView, is_at_or_below, nearest, regex_fault};
 
 /// Which tasks are meant.
@@ -75,7 +76,9 @@ impl FromStr for Matcher {
             "vm" => Self::Vm(value.to_owned()),
             _ => {
                 let near = nearest(kind, ["pid", "comm", "cgroup", "container", "pod", "vm"]);
-                return Err(format!("unknown kind `{kind}` (did you mean `{}`?)", near.unwrap_or_default()));
+                let near = near.filter(|near| distance(kind, near) <= 2);
+                let meant = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+                return Err(format!("unknown kind `{kind}`{meant}"));
             }
         })
     }
@@ -84,7 +87,10 @@ impl FromStr for Matcher {
 impl<'de> Deserialize<'de> for Matcher {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map_err(|why| serde::de::Error::custom(format!("{text:?}: {why}")))
+        text.parse().map_err(|why| {
+            let forms = "pid:N, comm:REGEX, cgroup:/PATH, container:NAME, pod:NS/NAME or vm:NAME";
+            serde::de::Error::custom(format!("{text:?}: {why}; expected {forms}"))
+        })
     }
 }
 
@@ -111,5 +117,10 @@ mod tests {
         {
             assert!(text.parse::<Matcher>().is_err(), "{text}");
         }
+        assert_eq!(
+            "cgruop:/a".parse::<Matcher>().unwrap_err(),
+            "unknown kind `cgruop` (did you mean `cgroup`?)"
+        );
+        assert_eq!("docker:a".parse::<Matcher>().unwrap_err(), "unknown kind `docker`");
     }
 }

@@ -204,7 +204,7 @@ fn a_service_that_is_not_there_yet_is_awaited() {
     let words = &output.stderr;
     assert!(words.contains("no task belongs to cgroup:/evenkeel-no-such yet"), "{words}");
     assert!(document["changes"].as_array().unwrap().is_empty(), "{document:#}");
-    // Loops that wait for each other are a service for which nothing can be done, for nobody else is there.
+    // Loops that wait for each other are a service for which nothing can be done: nobody else is named who is there.
     let args =
         ["run", "--service", &work_scope, "--service", nobody, "--background", "cgroup:/evenkeel-none"];
     let words = run(dir.path(), &[&args[..], &["--for", "3s"]].concat()).stderr;

@@ -55,7 +55,7 @@ fn an_earlier_versions_record_is_studied_and_reported() {
         csv.lines().nth(2).unwrap().starts_with("\"cgroup, 1 thread, weights 1:2, one CPU\",2,1,false,2,")
     );
     assert!(page.contains("<svg") && page.contains("with everything started again"));
-    assert!(document.contains("| 2 x cgroup, 1 thread, weights 1:2, one CPU | 202.4 ("), "{document}");
+    assert!(document.contains("| 2 x cgroup, 1 thread, weights 1:2, one CPU | 202.4 \\["), "{document}");
     // As an experiment of the laboratory, by the folder or the file in it.
     for of in ["a", "a/record.json"] {
         assert_eq!(json(&said(&["lab", "report", of, "-o", "json"], dir.path(), 0)), study);

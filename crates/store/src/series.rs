@@ -117,8 +117,9 @@ fn part(who: &Matcher, rates: &Rates, seen: &HashSet<TaskId>, names: &Infos) -> 
         counted &= task.wait_pct.is_some();
         add_known(&mut wait, task.wait_pct.map(of));
     }
-    // The cgroup's own counter has what ended in between, too.
-    let by_group = group.and_then(|group| group.cpu_pct).map_or(0.0, of);
+    // The cgroup's own counter has what ended in between, too; of a name it is not known whether that had it.
+    let is_by_name = matches!(who, Matcher::Comm(_));
+    let by_group = group.filter(|_| !is_by_name).and_then(|group| group.cpu_pct).map_or(0.0, of);
     part.cpu = Some(cpu.max(by_group));
     part.wait = wait.or((there && counted).then_some(0.0));
     let wait_pct = part.wait.map(|wait| 100.0 * wait / rates.seconds);

@@ -143,6 +143,18 @@ fn a_cgroup_that_is_shared_is_throttled_for_all_in_it() {
     assert!(near(all.cpu_pct, 75.0) && near(all.throttled_pct, 10.0), "{all:?}");
 }
 
+/// Jobs that lived between two samples are in the cgroup's counter, and may have had another name.
+#[test]
+fn of_a_name_the_cpu_of_its_cgroup_is_not_all_its_own() {
+    let start = two_o_clock();
+    let mut history = history(["web", "batch"]);
+    for at in 0..=60 {
+        history.add(&sample(start + at * S, at, vec![task(WEB, at * S / 10, None)]));
+    }
+    let mut cpu = |who: &str| history.steps(who, start, start + MINUTE, MINUTE)[0].cpu_pct;
+    assert!(near(cpu("container:web"), 25.0) && near(cpu("comm:^x$"), 10.0));
+}
+
 #[test]
 fn the_quota_of_a_cgroup_above_holds_back_those_in_it_while_they_wait() {
     let start = two_o_clock();
