@@ -6,7 +6,8 @@
  * those that have. A thread is counted from the moment it is reaped (nobody finds it any more) until it is freed, which
  * is a grace period of RCU later: its counters are final only then, since it runs on for a while after the kernel has
  * announced its exit. In between it is on a list, and each pass of `tasks` brings the sums up to date for the list, so
- * that living and gone together are complete at the end of each pass.
+ * that living and gone together are complete at the end of each pass. Whoever has a record in a pass and is reaped before
+ * its end, or freed before the sums are read, is in the sums from the next pass on: never in both.
  */
 #include "sched.h"
 
@@ -51,11 +52,19 @@ struct counters {
 	u64 timeslices;
 };
 
+/* A thread: its task_struct may be another's after it. */
+struct identity {
+	u64 address;
+	u64 start_ns;
+};
+
 /* A thread that has announced its exit; what the sums hold of it already. */
 struct exiting {
 	u64 group;
-	u64 start_ns;
+	u64 pass; /* the last one in which it had a record; 0 if none */
+	u64 freed;
 	struct counters counted;
+	struct counters final; /* once it is freed */
 };
 
 /* Sums over the threads of a group (of the cpu controller) that are gone. */
@@ -67,7 +76,7 @@ struct exited {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_EXITING);
-	__type(key, u64); /* address of its task_struct */
+	__type(key, struct identity);
 	__type(value, struct exiting);
 } exiting SEC(".maps");
 
@@ -77,6 +86,12 @@ struct {
 	__type(key, u64);
 	__type(value, struct exited);
 } exited SEC(".maps");
+
+/* The pass under way or the last one, by the kernel's number; when it began; and the last thread id that it has come to. */
+static volatile u64 pass;
+static volatile u64 pass_began_ns;
+static volatile u32 reached;
+#define PASS_IS_OVER ~0U
 
 /* Threads whose sums found no room. */
 struct {
@@ -126,18 +141,28 @@ static always_inline void count(u64 group, const struct counters *now, const str
 }
 
 /* The program's part of a pass that is done once, at its end. */
-static long count_reaped(void *map, const u64 *key, struct exiting *entry, void *unused)
+static long count_reaped(void *map, const struct identity *key, struct exiting *entry, void *unused)
 {
 	/*
 	 * Read once: an entry that is taken out meanwhile may come back as that of another thread, with its key. What this one was is
 	 * held against what is there in the end.
 	 */
-	u64 address = *(const volatile u64 *)key;
-	u64 start_ns = *(volatile u64 *)&entry->start_ns;
+	const volatile struct identity *of = key;
+	struct identity identity = {.address = of->address, .start_ns = of->start_ns};
 	u64 group = entry->group;
 	struct counters counted = entry->counted;
 	barrier();
-	struct task_struct *task = (struct task_struct *)address;
+	if (*(volatile u64 *)&entry->pass == pass)
+		return 0;
+	if (*(volatile u64 *)&entry->freed) {
+		/* Nobody else takes it out any more. */
+		barrier();
+		struct counters final = entry->final;
+		count(group, &final, &counted, 1);
+		bpf_map_delete_elem(&exiting, &identity);
+		return 0;
+	}
+	struct task_struct *task = (struct task_struct *)identity.address;
 	if (read_field(task->exit_state) != EXIT_DEAD)
 		return 0;
 	struct counters now;
@@ -147,7 +172,7 @@ static long count_reaped(void *map, const u64 *key, struct exiting *entry, void 
 	 * Freed meanwhile, what was read may be anything: on_free takes the entry out before the memory goes, and has
 	 * counted the thread. The next thread may get the same memory, and its entry the place of this one.
 	 */
-	if (bpf_map_lookup_elem(&exiting, &address) != entry || *(volatile u64 *)&entry->start_ns != start_ns)
+	if (bpf_map_lookup_elem(&exiting, &identity) != entry)
 		return 0;
 	/* At once: what on_free counts from here on is the rest. */
 	entry->counted = now;
@@ -159,10 +184,18 @@ SEC("tp_btf/sched_process_exit")
 int on_exit(u64 *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx[0];
-	u64 key = (u64)task;
-	struct exiting entry = {.group = cpu_group(task->cgroups), .start_ns = task->start_boottime};
+	struct identity key = {.address = (u64)task, .start_ns = task->start_boottime};
+	struct exiting new = {.group = cpu_group(task->cgroups)};
 	/* Without room it is counted as a whole when it is freed. */
-	bpf_map_update_elem(&exiting, &key, &entry, BPF_ANY);
+	bpf_map_update_elem(&exiting, &key, &new, BPF_ANY);
+	/* In this order: a pass that does not find the entry yet has come to the thread already. */
+	u64 now = pass;
+	barrier();
+	if (reached >= (u32)task->pid && key.start_ns < pass_began_ns) {
+		struct exiting *entry = bpf_map_lookup_elem(&exiting, &key);
+		if (entry)
+			entry->pass = now;
+	}
 	return 0;
 }
 
@@ -170,11 +203,16 @@ SEC("tp_btf/sched_process_free")
 int on_free(u64 *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx[0];
-	u64 key = (u64)task;
+	struct identity key = {.address = (u64)task, .start_ns = task->start_boottime};
 	struct counters now;
 	read_counters(task, &now);
 	struct exiting *entry = bpf_map_lookup_elem(&exiting, &key);
-	if (entry) {
+	if (entry && entry->pass == pass) {
+		/* The sums of that pass may still be read. */
+		entry->final = now;
+		barrier();
+		*(volatile u64 *)&entry->freed = 1;
+	} else if (entry) {
 		count(entry->group, &now, &entry->counted, 1);
 		bpf_map_delete_elem(&exiting, &key);
 	} else {
@@ -224,11 +262,28 @@ int tasks(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task;
 	if (!task) {
 		bpf_for_each_map_elem(&exiting, count_reaped, NULL, 0);
+		reached = PASS_IS_OVER;
 		return 0;
 	}
+	u64 session = ctx->meta->session_id;
+	if (pass != session) {
+		/* In this order: who exits meanwhile belongs to the pass before. */
+		reached = 0;
+		barrier();
+		pass_began_ns = bpf_ktime_get_boot_ns();
+		pass = session;
+	}
+	reached = task->pid;
+	barrier();
 	/* Being reaped: in the sums from now on. */
 	if (task->exit_state == EXIT_DEAD)
 		return 0;
+	if (task->flags & PF_EXITING) {
+		struct identity key = {.address = (u64)task, .start_ns = task->start_boottime};
+		struct exiting *entry = bpf_map_lookup_elem(&exiting, &key);
+		if (entry)
+			entry->pass = session;
+	}
 	struct task_record record = {};
 	record.start_ns = task->start_boottime;
 	record.ran_ns = task->se.sum_exec_runtime;

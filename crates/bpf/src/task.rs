@@ -141,7 +141,7 @@ pub struct Exited {
     pub tasks: u64,
 }
 
-/// How much the kernel's tables of ended threads hold. They are allocated when the programs are loaded: 1.6 MiB by
+/// How much the kernel's tables of ended threads hold. They are allocated when the programs are loaded: 4 MiB by
 /// default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {

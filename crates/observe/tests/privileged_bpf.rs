@@ -275,6 +275,37 @@ fn living_and_ended_tasks_together_are_what_the_group_counts() {
     assert_eq!(observer.take_note(), None);
 }
 
+/// It is read as living, and reaped before the pass is over: passes without a break hit upon that soon.
+#[test]
+fn who_ends_during_a_pass_is_counted_once() {
+    let group = TestGroup::new("pass");
+    let mut observer = observer(Sampling::Bpf);
+    let each = "while :; do (i=0; while [ $i -lt 25000 ]; do i=$((i+1)); done); done";
+    let _ending = [group.shell(each), group.shell(each)];
+    let mut before = observer.sample().unwrap();
+    let (used_before, began_ns) = (group.usage_ns(), before.monotonic_ns);
+    let (mut most_ms, mut ended_ms, mut ends) = (0.0_f64, 0.0, 0.0);
+    while before.monotonic_ns - began_ns < 6_000_000_000 {
+        let after = observer.sample().unwrap();
+        let seen = observer.observe(&before, &after, &Detail::None).unwrap();
+        before = after;
+        let at = seen.groups.iter().position(|g| g.path == group.path()).expect("its group") as u32;
+        let Some(ended) = seen.exited.iter().find(|exited| exited.group == Some(at)) else { continue };
+        let ms = ended.cpu_pct / 100.0 * seen.interval_s * 1e3;
+        ends += ended.tasks_per_s * seen.interval_s;
+        ended_ms += ms;
+        // Two shells have no more than two CPUs.
+        most_ms = most_ms.max(ms - 2e3 * seen.interval_s);
+    }
+    let life_ms = (group.usage_ns() - used_before) as f64 / 1e6 / ends;
+    let words = format!(
+        "{ends:.0} ends after {life_ms:.1} ms each; beyond two CPUs {most_ms:.1} ms; {ended_ms:.1} ms in all"
+    );
+    println!("{words}");
+    // Of who runs it is known at each tick of the kernel only what was used.
+    assert!(ends > 40.0 && most_ms < 0.6 * life_ms, "{words}");
+}
+
 #[test]
 fn threads_and_whole_processes_between_two_samples_are_counted_with_what_they_ran_in_it() {
     let group = TestGroup::new("between");
