@@ -207,7 +207,7 @@ int on_free(u64 *ctx)
 	struct counters now;
 	read_counters(task, &now);
 	struct exiting *entry = bpf_map_lookup_elem(&exiting, &key);
-	if (entry && entry->pass == pass) {
+	if (entry && entry->pass && entry->pass == pass) {
 		/* The sums of that pass may still be read. */
 		entry->final = now;
 		barrier();
