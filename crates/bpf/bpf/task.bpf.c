@@ -87,10 +87,11 @@ struct {
 	__type(value, struct exited);
 } exited SEC(".maps");
 
-/* The pass under way or the last one, by the kernel's number; when it began; and the last thread id that it has come to. */
+/* The pass under way or the last one, by the kernel's number; when it ended; and the last thread id that it has come to. */
 static volatile u64 pass;
-static volatile u64 pass_began_ns;
+static volatile u64 pass_ended_ns;
 static volatile u32 reached;
+#define NOT_YET ~0ULL
 #define PASS_IS_OVER ~0U
 
 /* Threads whose sums found no room. */
@@ -158,8 +159,8 @@ static long count_reaped(void *map, const struct identity *key, struct exiting *
 		/* Nobody else takes it out any more. */
 		barrier();
 		struct counters final = entry->final;
-		count(group, &final, &counted, 1);
-		bpf_map_delete_elem(&exiting, &identity);
+		if (!bpf_map_delete_elem(&exiting, &identity))
+			count(group, &final, &counted, 1);
 		return 0;
 	}
 	struct task_struct *task = (struct task_struct *)identity.address;
@@ -170,14 +171,22 @@ static long count_reaped(void *map, const struct identity *key, struct exiting *
 	barrier();
 	/*
 	 * Freed meanwhile, what was read may be anything: on_free takes the entry out before the memory goes, and has
-	 * counted the thread. The next thread may get the same memory, and its entry the place of this one.
+	 * counted the thread, or says so in the entry. The next thread may get the same memory, and its entry the place of this one.
+	 * It may also have been told of just now.
 	 */
-	if (bpf_map_lookup_elem(&exiting, &identity) != entry)
+	if (bpf_map_lookup_elem(&exiting, &identity) != entry || *(volatile u64 *)&entry->freed ||
+	    *(volatile u64 *)&entry->pass == pass)
 		return 0;
 	/* At once: what on_free counts from here on is the rest. */
 	entry->counted = now;
 	count(group, &now, &counted, 0);
 	return 0;
+}
+
+static always_inline struct exiting *entry_of(struct task_struct *task)
+{
+	struct identity key = {.address = (u64)task, .start_ns = task->start_boottime};
+	return bpf_map_lookup_elem(&exiting, &key);
 }
 
 SEC("tp_btf/sched_process_exit")
@@ -191,9 +200,9 @@ int on_exit(u64 *ctx)
 	/* In this order: a pass that does not find the entry yet has come to the thread already. */
 	u64 now = pass;
 	barrier();
-	if (reached >= (u32)task->pid && key.start_ns < pass_began_ns) {
-		struct exiting *entry = bpf_map_lookup_elem(&exiting, &key);
-		if (entry)
+	if (reached >= (u32)task->pid && key.start_ns < pass_ended_ns) {
+		struct exiting *entry = entry_of(task);
+		if (entry && entry->pass < now)
 			entry->pass = now;
 	}
 	return 0;
@@ -256,12 +265,22 @@ static always_inline u64 waited_so_far(struct task_struct *task)
 	return now > queued ? waited + (now - queued) : waited;
 }
 
+/* A thread that was marked as one that has a record in this pass has none. */
+static always_inline void has_no_record(struct task_struct *task, u64 session)
+{
+	struct exiting *entry = entry_of(task);
+	if (entry && entry->pass == session)
+		entry->pass = 0;
+}
+
 SEC("iter/task")
 int tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	if (!task) {
 		bpf_for_each_map_elem(&exiting, count_reaped, NULL, 0);
+		pass_ended_ns = bpf_ktime_get_boot_ns();
+		barrier();
 		reached = PASS_IS_OVER;
 		return 0;
 	}
@@ -270,17 +289,21 @@ int tasks(struct bpf_iter__task *ctx)
 		/* In this order: who exits meanwhile belongs to the pass before. */
 		reached = 0;
 		barrier();
-		pass_began_ns = bpf_ktime_get_boot_ns();
+		pass_ended_ns = NOT_YET;
 		pass = session;
+	} else if (reached == PASS_IS_OVER) {
+		/* Born since the sums were made: the kernel looks once more where the last read began. */
+		return 0;
 	}
 	reached = task->pid;
 	barrier();
 	/* Being reaped: in the sums from now on. */
-	if (task->exit_state == EXIT_DEAD)
+	if (task->exit_state == EXIT_DEAD) {
+		has_no_record(task, session);
 		return 0;
+	}
 	if (task->flags & PF_EXITING) {
-		struct identity key = {.address = (u64)task, .start_ns = task->start_boottime};
-		struct exiting *entry = bpf_map_lookup_elem(&exiting, &key);
+		struct exiting *entry = entry_of(task);
 		if (entry)
 			entry->pass = session;
 	}
@@ -320,7 +343,12 @@ int tasks(struct bpf_iter__task *ctx)
 	record.cgroup_cpu = cpu_group(set);
 	/* As it is: the verifier lets no program reckon with a pointer. */
 	record.set = (u64)set;
-	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
+	if (bpf_seq_write(ctx->meta->seq, &record, sizeof(record))) {
+		/* No room: it comes again with the next read, if it is still there. */
+		reached = task->pid - 1;
+		barrier();
+		has_no_record(task, session);
+	}
 	return 0;
 }
 
