@@ -342,8 +342,8 @@ impl<K: Kernel> Actuator<K> {
                 && entry.journaled > 0
                 && entry.journaled < entry.wrote.len()
         };
-        let new: Vec<_> = (0..self.entries.len()).filter(|&index| is_new(&self.entries[index])).collect();
-        let new: Vec<_> = new.into_iter().map(|index| (index, None)).collect();
+        let new = self.entries.iter().enumerate().filter(|(_, entry)| is_new(entry));
+        let new: Vec<_> = new.map(|(index, _)| (index, None)).collect();
         if let Err(error) = self.record(&new) {
             report.notes.push(error.to_string());
         }

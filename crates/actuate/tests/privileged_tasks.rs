@@ -8,6 +8,12 @@ use evenkeel_base::{Change, CpuSet, Knob, Nice, SchedAttr, SchedPolicy, Setting,
 use evenkeel_linux::sys;
 use support::{Child, batch, plan, state_dir};
 
+/// Gives it another class, as somebody else would.
+fn chrt(child: &Child, class: &[&str], priority: u8) {
+    let to = ["--pid".to_owned(), priority.to_string(), child.id().to_string()];
+    assert!(std::process::Command::new("chrt").args(class).args(to).status().unwrap().success());
+}
+
 #[test]
 fn set_toggle_and_close() {
     let dir = state_dir();
@@ -294,9 +300,7 @@ fn of_a_task_that_somebody_else_made_idle_the_slice_goes_back() {
     let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
     assert_eq!(actuator.set(&plan(vec![(child.target(), batch(0, 100))]), &|_| true).applied(), 1);
     drop(actuator);
-    let pid = child.id().to_string();
-    let chrt = std::process::Command::new("chrt").args(["--idle", "--pid", "0", &pid]).status().unwrap();
-    assert!(chrt.success());
+    chrt(&child, &["--idle"], 0);
     let report = restore(dir.path(), Linux::new().unwrap()).unwrap().report;
     assert_eq!((report.conflicts.len(), report.failed.len()), (1, 0), "{report:?}");
     assert_eq!(
@@ -316,22 +320,18 @@ fn a_slice_under_a_class_that_somebody_else_set_goes_back_once_it_can() {
         let dir = state_dir();
         let child = Child::sleeping();
         let before = child.facts();
-        let chrt = |class: &str, priority: &str| {
-            let args = [class, "--pid", priority, &child.id().to_string()];
-            assert!(std::process::Command::new("chrt").args(args).status().unwrap().success());
-        };
         let (mut actuator, _) =
             Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
         let ours = plan(vec![(child.target(), batch(0, 100))]);
         assert_eq!(actuator.set(&ours, &|_| true).applied(), 1);
-        chrt("--fifo", "7");
+        chrt(&child, &["--fifo"], 7);
         let theirs = child.facts();
         // It is refused, and what is in force would go back.
         let report = actuator.set(&ours, &|_| true);
         assert_eq!((report.problems().count(), report.back.failed.len()), (1, 1), "{report:?}");
         let put_back = match end {
             "next plan" => {
-                chrt("--other", "0");
+                chrt(&child, &["--other"], 0);
                 actuator.set(&plan(vec![]), &|_| true).back
             }
             _ => {
@@ -345,7 +345,7 @@ fn a_slice_under_a_class_that_somebody_else_set_goes_back_once_it_can() {
                     report.failed.len() == 1 && report.failed[0].note.as_ref().unwrap().contains("slice")
                 );
                 assert_eq!(child.facts(), theirs);
-                chrt("--other", "0");
+                chrt(&child, &["--other"], 0);
                 restore(dir.path(), Linux::new().unwrap()).unwrap().report
             }
         };
@@ -362,11 +362,6 @@ fn a_slice_under_a_class_of_ours_that_somebody_else_changed_goes_back_once_it_ca
     let dir = state_dir();
     let child = Child::sleeping();
     let before = child.facts();
-    let chrt = |args: &[&str]| {
-        let id = child.id().to_string();
-        let args = [args, &["--pid", if args[0] == "--fifo" { "7" } else { "0" }, &id]].concat();
-        assert!(std::process::Command::new("chrt").args(args).status().unwrap().success());
-    };
     let options = Options { allow_realtime: true, ..Options::default() };
     let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), options).unwrap();
     let fifo = SchedAttr { policy: SchedPolicy::Fifo, rt_priority: 1, ..SchedAttr::DEFAULT };
@@ -374,9 +369,9 @@ fn a_slice_under_a_class_of_ours_that_somebody_else_changed_goes_back_once_it_ca
         let report = actuator.set(&plan(vec![(child.target(), ours)]), &|_| true);
         assert_eq!(report.applied(), 1, "{report:?}");
     }
-    chrt(&["--fifo"]);
+    chrt(&child, &["--fifo"], 7);
     assert_eq!(actuator.close().failed.len(), 1);
-    chrt(&["--other"]);
+    chrt(&child, &["--other"], 0);
     let report = restore(dir.path(), Linux::new().unwrap()).unwrap().report;
     assert_eq!((report.failed.len(), child.facts()), (0, before), "{report:?}");
 }
@@ -388,8 +383,7 @@ fn a_nice_value_goes_back_under_a_class_that_somebody_else_set() {
     let (mut actuator, _) = Actuator::open(Linux::new().unwrap(), dir.path(), Options::default()).unwrap();
     let nice = Setting::Sched(SchedAttr { nice: Nice::new(5), ..SchedAttr::DEFAULT });
     assert_eq!(actuator.set(&plan(vec![(child.target(), nice)]), &|_| true).applied(), 1);
-    let args = ["--fifo", "--pid", "7", &child.id().to_string()];
-    assert!(std::process::Command::new("chrt").args(args).status().unwrap().success());
+    chrt(&child, &["--fifo"], 7);
     let report = actuator.close();
     assert_eq!((report.conflicts.len(), report.failed.len()), (1, 0), "{report:?}");
     let fifo = SchedAttr { policy: SchedPolicy::Fifo, rt_priority: 7, ..SchedAttr::DEFAULT };
@@ -404,9 +398,7 @@ fn under_a_deadline_that_somebody_else_set_the_nice_value_goes_back_alone() {
     let nice = Setting::Sched(SchedAttr { nice: Nice::new(5), ..SchedAttr::DEFAULT });
     assert_eq!(actuator.set(&plan(vec![(child.target(), nice)]), &|_| true).applied(), 1);
     let times = ["--sched-runtime", "1000000", "--sched-deadline", "10000000", "--sched-period", "20000000"];
-    let id = child.id().to_string();
-    let args = [&["--deadline"], &times[..], &["--pid", "0", &id]].concat();
-    assert!(std::process::Command::new("chrt").args(args).status().unwrap().success());
+    chrt(&child, &[&["--deadline"], &times[..]].concat(), 0);
     let theirs = sys::sched_getattr(child.id()).unwrap();
     let report = actuator.close();
     let pid = rustix::process::Pid::from_raw(child.id() as i32);
